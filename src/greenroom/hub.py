@@ -1,0 +1,104 @@
+"""Whether the Hugging Face hub can be asked, and copies of what it holds.
+
+Called by `models` and `data.sources`. Its client retries a dead network for 23 s and more, so the
+question is decided once, early, by one short connection.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+import socket
+import threading
+import urllib.parse
+import urllib.request
+from collections.abc import Sequence
+from pathlib import Path
+
+from greenroom.errors import NotFoundError, RetryableError, UserError
+
+TIMEOUT_S = 3.0  # a hub that does not take a connection in this time would not serve files either
+_OFFLINE = ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE", "TRANSFORMERS_OFFLINE")
+_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
+
+
+def is_id(text: str) -> bool:
+    """Whether `text` has the form of a hub id: `name` or `owner/name`, perhaps `@REVISION`."""
+    return _ID.fullmatch(text.partition("@")[0]) is not None
+
+
+def unreachable() -> str:
+    """Why the hub cannot be asked, as a clause; "" when it can."""
+    for variable in _OFFLINE:
+        if os.environ.get(variable, "").upper() in ("1", "ON", "YES", "TRUE"):
+            return f"{variable} is set"
+    return _connection_problem(os.environ.get("HF_ENDPOINT") or "https://huggingface.co")
+
+
+@functools.lru_cache(maxsize=8)
+def _connection_problem(endpoint: str) -> str:
+    url = urllib.parse.urlsplit(endpoint)
+    proxy = urllib.request.getproxies().get(url.scheme, "")
+    if proxy and not urllib.request.proxy_bypass(url.hostname or ""):
+        url = urllib.parse.urlsplit(proxy if "://" in proxy else f"http://{proxy}")
+    host, port = url.hostname or "", url.port or (443 if url.scheme == "https" else 80)
+    answers: list[str] = []
+
+    def connect() -> None:
+        try:
+            socket.create_connection((host, port), timeout=TIMEOUT_S).close()
+            answers.append("")
+        except OSError as error:
+            answers.append(f"{host}:{port} cannot be reached ({error})")
+
+    # In a thread, because name resolution has no time limit of its own.
+    thread = threading.Thread(target=connect, daemon=True)
+    thread.start()
+    thread.join(TIMEOUT_S)
+    return answers[0] if answers else f"{host}:{port} does not answer within {TIMEOUT_S:g} s"
+
+
+def download(source: str, what: str, patterns: Sequence[str]) -> Path:
+    """The folder with a hub repository's files; its name is the commit they are of.
+
+    `source` is ID or ID@REVISION, `what` model or dataset. A copy that is in the hub's cache is
+    taken as it is, so that the same work gives the same result tomorrow; name another revision to
+    move on.
+    """
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+
+    repo, _, revision = source.partition("@")
+
+    def fetch(cached: bool) -> Path:
+        return Path(
+            snapshot_download(
+                repo,
+                repo_type=what,
+                revision=revision or None,
+                allow_patterns=list(patterns),
+                local_files_only=cached,
+            )
+        )
+
+    try:
+        return fetch(cached=True)
+    except LocalEntryNotFoundError:
+        problem = unreachable()
+    if problem:
+        raise UserError(
+            f"{what} {source!r} is not in the hub's cache here and cannot be downloaded: {problem}"
+        )
+    try:
+        return fetch(cached=False)
+    except HfHubHTTPError as error:
+        status = getattr(error.response, "status_code", 0)
+        if status in (401, 403, 404):
+            raise NotFoundError(
+                f"the hub has no {what} {source!r} that may be read here (HTTP {status}); check "
+                "the name and revision, and `hf auth login` if it is private"
+            ) from error
+        raise RetryableError(f"the hub failed to give {what} {source!r}: {error}") from error
+    except (LocalEntryNotFoundError, OSError) as error:
+        raise RetryableError(f"downloading {what} {source!r} failed: {error}") from error
