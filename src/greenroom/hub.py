@@ -6,7 +6,9 @@ question is decided once, early, by one short connection.
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import hashlib
 import os
 import re
 import socket
@@ -16,6 +18,7 @@ import urllib.request
 from collections.abc import Sequence
 from pathlib import Path
 
+from greenroom import paths
 from greenroom.errors import NotFoundError, RetryableError, UserError
 
 TIMEOUT_S = 3.0  # a hub that does not take a connection in this time would not serve files either
@@ -62,16 +65,16 @@ def _connection_problem(endpoint: str) -> str:
 def download(source: str, what: str, patterns: Sequence[str]) -> Path:
     """The folder with a hub repository's files; its name is the commit they are of.
 
-    `source` is ID or ID@REVISION, `what` model or dataset. A copy that is in the hub's cache is
-    taken as it is, so that the same work gives the same result tomorrow; name another revision to
-    move on.
+    `source` is ID or ID@REVISION, `what` model or dataset. A whole copy that is in the hub's cache
+    is taken as it is, so that the same work gives the same result tomorrow; name another revision
+    to move on. Without a network a copy is taken even if its download was cut short.
     """
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
 
     repo, _, revision = source.partition("@")
 
-    def fetch(cached: bool) -> Path:
+    def fetch(*, cached: bool) -> Path:
         return Path(
             snapshot_download(
                 repo,
@@ -82,16 +85,20 @@ def download(source: str, what: str, patterns: Sequence[str]) -> Path:
             )
         )
 
-    try:
-        return fetch(cached=True)
-    except LocalEntryNotFoundError:
-        problem = unreachable()
+    here = None
+    with contextlib.suppress(LocalEntryNotFoundError):
+        here = fetch(cached=True)
+    if here is not None and _mark(here, patterns).is_file():
+        return here
+    problem = unreachable()
+    if here is not None and problem:
+        return here
     if problem:
         raise UserError(
             f"{what} {source!r} is not in the hub's cache here and cannot be downloaded: {problem}"
         )
     try:
-        return fetch(cached=False)
+        here = fetch(cached=False)
     except HfHubHTTPError as error:
         status = getattr(error.response, "status_code", 0)
         if status in (401, 403, 404):
@@ -102,3 +109,13 @@ def download(source: str, what: str, patterns: Sequence[str]) -> Path:
         raise RetryableError(f"the hub failed to give {what} {source!r}: {error}") from error
     except (LocalEntryNotFoundError, OSError) as error:
         raise RetryableError(f"downloading {what} {source!r} failed: {error}") from error
+    mark = _mark(here, patterns)
+    mark.parent.mkdir(parents=True, exist_ok=True)
+    mark.touch()
+    return here
+
+
+def _mark(folder: Path, patterns: Sequence[str]) -> Path:
+    """The file that says that all of `patterns` was downloaded into the hub cache's `folder`."""
+    key = hashlib.sha256("\0".join([str(folder), *patterns]).encode()).hexdigest()
+    return paths.home() / "hub" / key[:32]

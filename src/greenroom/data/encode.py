@@ -35,12 +35,12 @@ def encode(
     table: pa.Table, task: Task, tokenizer: tokenizers.Tokenizer, labels: Sequence[str]
 ) -> pa.Table:
     """The rows with `label` as an index into `labels`, `input_ids`, and `truncated`."""
-    batches: list[dict[str, Any]] = []
+    batches: list[dict[str, pa.Array]] = []
     for batch in table.to_batches(max_chunksize=BATCH):
         encoded = dict(task.encode(batch.to_pydict(), tokenizer))
         encoded.setdefault("truncated", [False] * batch.num_rows)
         _check(encoded, batch.num_rows, task)
-        batches.append(encoded)
+        batches.append({name: pa.array(v, _type(name)) for name, v in encoded.items()})
     index = {label: i for i, label in enumerate(labels)}
     indices = [index[label] for label in table["label"].to_pylist()]
     columns: dict[str, Any] = {
@@ -49,10 +49,13 @@ def encode(
         "label": pa.array(indices, pa.int32()),
     }
     for name in batches[0]:
-        kind = pa.bool_() if name == "truncated" else pa.list_(pa.int32())
-        columns[name] = pa.chunked_array([pa.array(b[name], kind) for b in batches], kind)
+        columns[name] = pa.chunked_array([batch[name] for batch in batches])
     rest = [n for n in table.column_names if n not in (*columns, "split")]
     return pa.table({**columns, **{name: table[name] for name in rest}}).combine_chunks()
+
+
+def _type(name: str) -> pa.DataType:
+    return pa.bool_() if name == "truncated" else pa.list_(pa.int32())
 
 
 def _check(encoded: dict[str, Any], rows: int, task: Task) -> None:

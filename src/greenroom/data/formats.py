@@ -64,7 +64,7 @@ def decode(data: bytes, name: str, encoding: str) -> str:
 
 
 def _utf8(data: bytes, name: str, encoding: str) -> bytes:
-    return decode(data, name, encoding).encode("utf-8", "surrogatepass")
+    return decode(data, name, encoding).encode()
 
 
 def _trec_text(data: bytes, name: str, encoding: str) -> str:
@@ -144,7 +144,7 @@ def _is_time(kind: pa.DataType) -> bool:
 
 def _jsonl_by_line(data: bytes, name: str) -> pa.Table:
     rows: list[dict[str, Any]] = []
-    for number, line in enumerate(data.decode("utf-8", "surrogatepass").split("\n"), start=1):
+    for number, line in enumerate(data.decode().split("\n"), start=1):
         if not line.strip():
             continue
         try:
@@ -156,9 +156,18 @@ def _jsonl_by_line(data: bytes, name: str) -> pa.Table:
             raise DataError(
                 f"{name}, line {number}: {line[:40]!r} is not a JSON object; write one a line"
             )
+        if "\\ud" in line.lower():
+            _check_surrogates(row, f"{name}, line {number}")
         rows.append(row)
     columns = list(dict.fromkeys(key for row in rows for key in row))
     return pa.table({column: _array([row.get(column) for row in rows]) for column in columns})
+
+
+def _check_surrogates(row: dict[str, Any], where: str) -> None:
+    try:
+        json.dumps(row, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        raise DataError(f"{where}: holds one half of a surrogate pair, which is no text") from error
 
 
 def _array(values: list[Any]) -> pa.Array:

@@ -11,7 +11,7 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -41,8 +41,9 @@ def clean_label(text: str) -> str:
     return whole[1] if whole else label
 
 
-@dataclass(frozen=True)
-class _Row:
+class Row(NamedTuple):
+    """A row as it takes part in the deduplication; a tuple because there may be millions."""
+
     id: int
     text: str
     label: str
@@ -56,7 +57,7 @@ def reconcile(rows: Rows, spec: DataSpec) -> Examples:
     texts = [(t or "").replace("\0", "") for t in as_texts(table[spec.text], spec.text)]
     labels = [clean_label(v or "") for v in as_texts(table[spec.label], spec.label)]
     splits = _splits(table, rows.split_column)
-    found = [_Row(i, *row) for i, row in enumerate(zip(texts, labels, splits, strict=True))]
+    found = [Row(i, *row) for i, row in enumerate(zip(texts, labels, splits, strict=True))]
     full = [row for row in found if row.text.strip() and row.label]
     kept, counts = deduplicate(full)
     counts = {
@@ -74,13 +75,13 @@ def reconcile(rows: Rows, spec: DataSpec) -> Examples:
     )
 
 
-def deduplicate(rows: Sequence[_Row]) -> tuple[list[_Row], dict[str, int]]:
+def deduplicate(rows: Sequence[Row]) -> tuple[list[Row], dict[str, int]]:
     """One row for each normalised text, in the order of the rows, and what was dropped.
 
     The text stays in test if test holds it, else in validation, else in train; there it keeps the
     label that most of its rows have (of equally many the one seen first), and the first such row.
     """
-    by_text: dict[str, list[_Row]] = {}
+    by_text: dict[str, list[Row]] = {}
     for row in rows:
         by_text.setdefault(normalised(row.text), []).append(row)
     kept = []
@@ -129,7 +130,7 @@ def _splits(table: pa.Table, column: str) -> list[str]:
     return [SPLIT_NAMES[v.lower()] for v in values]
 
 
-def _check_labels(kept: Sequence[_Row], counts: dict[str, int], spec: DataSpec) -> None:
+def _check_labels(kept: Sequence[Row], counts: dict[str, int], spec: DataSpec) -> None:
     if not kept:
         raise DataError(
             f"data.source: no usable row: {counts['rows']} rows, {counts['empty_text']} without "
@@ -144,7 +145,7 @@ def _check_labels(kept: Sequence[_Row], counts: dict[str, int], spec: DataSpec) 
 
 
 def _examples_table(
-    table: pa.Table, kept: Sequence[_Row], spec: DataSpec, split_column: str
+    table: pa.Table, kept: Sequence[Row], spec: DataSpec, split_column: str
 ) -> pa.Table:
     ids = [row.id for row in kept]
     columns = {

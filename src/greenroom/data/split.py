@@ -31,11 +31,13 @@ def split(
 
     Raises `DataError` when train would be empty or lack a label that another part has.
     """
-    parts = np.array(given if given is not None else [TRAIN] * len(labels), dtype=object)
+    parts = list(given) if given is not None else [TRAIN] * len(labels)
     if TRAIN not in parts:
-        raise DataError(f"data.splits: no example is in train, only in {', '.join(set(parts))}")
+        raise DataError(
+            f"data.splits: no example is in train, only in {', '.join(sorted(set(parts)))}"
+        )
     wanted = {p: f for p, f in fractions.items() if f > 0 and p not in parts}
-    rows = np.flatnonzero(parts == TRAIN)
+    rows = [i for i, part in enumerate(parts) if part == TRAIN]
     notes: list[str] = []
     if wanted:
         inside = [labels[i] for i in rows]
@@ -46,12 +48,13 @@ def split(
         else:
             carved, moved = _by_group(inside, [groups[i] for i in rows], wanted, rng)
             notes += moved
-        parts[rows] = carved
+        for i, part in zip(rows, carved, strict=True):
+            parts[i] = part
         _check_filled(parts, wanted, labels)
     if groups is not None and given is not None:
         notes += _crossing(groups, parts)
     _check_known(labels, parts)
-    return [str(p) for p in parts], tuple(notes)
+    return parts, tuple(notes)
 
 
 def _by_label(
@@ -133,7 +136,7 @@ def _teach(
     return notes
 
 
-def _check_filled(parts: np.ndarray, wanted: Mapping[str, float], labels: Sequence[str]) -> None:
+def _check_filled(parts: Sequence[str], wanted: Mapping[str, float], labels: Sequence[str]) -> None:
     empty = [part for part in wanted if part not in parts]
     if empty:
         raise DataError(
@@ -144,7 +147,7 @@ def _check_filled(parts: np.ndarray, wanted: Mapping[str, float], labels: Sequen
         )
 
 
-def _check_known(labels: Sequence[str], parts: np.ndarray) -> None:
+def _check_known(labels: Sequence[str], parts: Sequence[str]) -> None:
     known = {label for label, part in zip(labels, parts, strict=True) if part == TRAIN}
     problems = []
     for part in (VALIDATION, TEST):
@@ -160,10 +163,10 @@ def _check_known(labels: Sequence[str], parts: np.ndarray) -> None:
         raise DataError("\n".join(problems))
 
 
-def _crossing(groups: Sequence[str | None], parts: np.ndarray) -> list[str]:
+def _crossing(groups: Sequence[str | None], parts: Sequence[str]) -> list[str]:
     places: dict[str, set[str]] = {}
     for group, part in zip(groups, parts, strict=True):
         if group is not None:
-            places.setdefault(group, set()).add(str(part))
+            places.setdefault(group, set()).add(part)
     crossing = sum(len(p) > 1 for p in places.values())
     return [f"{crossing} groups lie in several of the given splits"] if crossing else []

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import torch
 from transformers import (
@@ -39,11 +41,10 @@ def load(
 
     New weights come from `seed`; the caller's random state is left as it was.
     """
-    names = dict(enumerate(labels))
     head = {
-        "num_labels": len(names),
-        "id2label": names,
-        "label2id": {v: k for k, v in names.items()},
+        "num_labels": len(labels),
+        "id2label": dict(enumerate(labels)),
+        "label2id": {label: i for i, label in enumerate(labels)},
     }
     with torch.random.fork_rng(devices=[]), _quiet():
         torch.manual_seed(seed)
@@ -51,32 +52,31 @@ def load(
             config = _scratch_config(source, vocab_size, head)
             model = AutoModelForSequenceClassification.from_config(config)
         else:
-            model = _pretrained(source, head)
-            if model.get_input_embeddings().weight.shape[0] < vocab_size:
+            model = _pretrained(source, source.path, head)
+            embeddings = model.get_input_embeddings()
+            assert isinstance(embeddings, torch.nn.Embedding)
+            if embeddings.num_embeddings < vocab_size:
                 model.resize_token_embeddings(vocab_size)
     return SequenceClassifier(model.float().eval())
 
 
-def _pretrained(source: ModelSource, head: dict[str, object]) -> PreTrainedModel:
+def _pretrained(source: ModelSource, path: Path, head: dict[str, Any]) -> PreTrainedModel:
     try:
-        config = AutoConfig.from_pretrained(source.path, local_files_only=True, **head)
+        config = AutoConfig.from_pretrained(path, local_files_only=True, **head)
         model: PreTrainedModel = AutoModelForSequenceClassification.from_pretrained(
-            source.path,
+            path,
             config=config,
             local_files_only=True,
             ignore_mismatched_sizes=True,  # a classifier's head for other labels is replaced
         )
     except (OSError, ValueError) as error:
         raise ConfigError(
-            f"models: {source.source!r} ({source.path}) cannot be loaded as a text classifier: "
-            f"{error}"
+            f"models: {source.source!r} ({path}) cannot be loaded as a text classifier: {error}"
         ) from error
     return model
 
 
-def _scratch_config(
-    source: ModelSource, vocab_size: int, head: dict[str, object]
-) -> PretrainedConfig:
+def _scratch_config(source: ModelSource, vocab_size: int, head: dict[str, Any]) -> PretrainedConfig:
     shape = source.shape
     return BertConfig(
         vocab_size=vocab_size,
