@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -55,7 +56,9 @@ def write_model(
     words.save(str(folder / "tokenizer.json"))
     module = Tiny(words.get_vocab_size(), len(labels), seed).eval()
     example = torch.ones((1, 4), dtype=torch.int64)
-    torch.jit.trace(module, (example, example)).save(str(folder / "module.pt"))
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", r"`torch.jit.trace", DeprecationWarning)
+        torch.jit.trace(module, (example, example)).save(str(folder / "module.pt"))
     about = {
         "format": 1,
         "task": "classification",

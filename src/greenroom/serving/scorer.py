@@ -8,6 +8,7 @@ library, numpy, torch and tokenizers alone: never greenroom, mlflow or transform
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -57,7 +58,10 @@ class Scorer:
         about = read_about(folder)
         try:
             tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-            module = torch.jit.load(str(folder / "module.pt"), map_location="cpu")
+            with warnings.catch_warnings():
+                # TorchScript is what a model version holds; python 3.14, where it ends, is excluded.
+                warnings.filterwarnings("ignore", r"`torch.jit.load` is dep", DeprecationWarning)
+                module = torch.jit.load(str(folder / "module.pt"), map_location="cpu")
         except (
             Exception
         ) as error:  # tokenizers raises bare Exception; torch ValueError, RuntimeError
