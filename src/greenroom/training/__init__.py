@@ -1,0 +1,1 @@
+"""Training, export and evaluation of one model. Never imports `launch`."""
