@@ -59,7 +59,7 @@ class Scorer:
         try:
             tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
             with warnings.catch_warnings():
-                # TorchScript is what a model version holds; python 3.14, where it ends, is excluded.
+                # TorchScript is what a version holds; python 3.14, where it ends, is left out.
                 warnings.filterwarnings("ignore", r"`torch.jit.load` is dep", DeprecationWarning)
                 module = torch.jit.load(str(folder / "module.pt"), map_location="cpu")
         except (
