@@ -1,17 +1,22 @@
 """Which examples train, which choose, which test. Called by `snapshot`; pure.
 
 Stratified: every label keeps its share in every part. The same examples and seed give the same
-parts on every machine: only integers and numpy's PCG64 are used, and order is the source's.
+parts on every machine and with every version of numpy, whose generators promise no such thing:
+the order is that of digests.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import TypeVar
 
 import numpy as np
 
 from greenroom.errors import DataError
+
+T = TypeVar("T")
 
 TRAIN, VALIDATION, TEST = "train", "validation", "test"
 
@@ -36,29 +41,26 @@ def split(
         raise DataError(
             f"data.splits: no example is in train, only in {', '.join(sorted(set(parts)))}"
         )
+    _check_known(labels, parts)  # carving keeps every label in train, so once is enough
     wanted = {p: f for p, f in fractions.items() if f > 0 and p not in parts}
     rows = [i for i, part in enumerate(parts) if part == TRAIN]
     notes: list[str] = []
     if wanted:
         inside = [labels[i] for i in rows]
-        rng = np.random.default_rng(seed)
         if groups is None:
-            carved, small = _by_label(inside, wanted, rng)
-            notes += small
+            carved, notes = _by_label(inside, wanted, seed)
         else:
-            carved, moved = _by_group(inside, [groups[i] for i in rows], wanted, rng)
-            notes += moved
+            carved = _by_group(inside, [groups[i] for i in rows], wanted, seed)
         for i, part in zip(rows, carved, strict=True):
             parts[i] = part
         _check_filled(parts, wanted, labels)
     if groups is not None and given is not None:
         notes += _crossing(groups, parts)
-    _check_known(labels, parts)
     return parts, tuple(notes)
 
 
 def _by_label(
-    labels: Sequence[str], fractions: Mapping[str, float], rng: np.random.Generator
+    labels: Sequence[str], fractions: Mapping[str, float], seed: int
 ) -> tuple[list[str], list[str]]:
     """Parts such that every label with enough examples is in all of them."""
     parts = [TRAIN] * len(labels)
@@ -68,7 +70,7 @@ def _by_label(
         rows.setdefault(label, []).append(i)
     small = [label for label in sorted(rows) if len(rows[label]) < needed]
     for label in sorted(rows.keys() - set(small)):
-        order = [rows[label][i] for i in rng.permutation(len(rows[label]))]
+        order = _shuffled(rows[label], f"{seed} {label}")
         for part, size in _sizes(len(order), fractions).items():
             for i in order[:size]:
                 parts[i] = part
@@ -78,6 +80,15 @@ def _by_label(
     listed = ", ".join(f"{label!r} ({len(rows[label])})" for label in small[:10])
     more = f" and {len(small) - 10} more" if len(small) > 10 else ""
     return parts, [f"labels with fewer than {needed} examples stay in train alone: {listed}{more}"]
+
+
+def _shuffled(items: Sequence[T], salt: str) -> list[T]:
+    """The items in an order that depends on their number and `salt` alone."""
+
+    def key(i: int) -> bytes:
+        return hashlib.sha256(f"{salt} {i}".encode()).digest()
+
+    return [items[i] for i in sorted(range(len(items)), key=key)]
 
 
 def _sizes(count: int, fractions: Mapping[str, float]) -> dict[str, int]:
@@ -92,48 +103,40 @@ def _by_group(
     labels: Sequence[str],
     groups: Sequence[str | None],
     fractions: Mapping[str, float],
-    rng: np.random.Generator,
-) -> tuple[list[str], list[str]]:
+    seed: int,
+) -> list[str]:
     """Parts in which no group is cut, with labels' shares as near as groups allow.
 
     Greedy, large groups first: each goes where it brings the counts of all labels nearest to the
-    parts' targets (least squares, relative to a label's total); the last ones fill empty parts.
+    parts' targets (least squares, relative to a label's total); but a label's last group goes to
+    train if none has yet, and the last groups that may go anywhere fill empty parts.
     """
     keys = [f"g{g}" if g is not None else f"n{i}" for i, g in enumerate(groups)]  # null: alone
-    names = sorted(set(labels))
-    column = {label: c for c, label in enumerate(names)}
-    held = {key: np.zeros(len(names)) for key in sorted(set(keys))}
+    column = {label: c for c, label in enumerate(sorted(set(labels)))}
+    held = {key: np.zeros(len(column)) for key in sorted(set(keys))}
     for key, label in zip(keys, labels, strict=True):
         held[key][column[label]] += 1
+    total = sum(held.values(), np.zeros(len(column)))
     shares = {TRAIN: 1 - sum(fractions.values()), **fractions}
-    total = sum(held.values(), np.zeros(len(names)))
     lacking = {part: share * total for part, share in shares.items()}
-    order = [list(held)[i] for i in rng.permutation(len(held))]
-    order.sort(key=lambda key: -float(held[key].sum()))
+    unseen = sum((counts > 0 for counts in held.values()), np.zeros(len(column)))  # groups to come
+    taught = np.zeros(len(column), dtype=bool)  # the labels that train has
+    movable = {key for key in held if (unseen[held[key] > 0] > 1).all()}
+    order = sorted(_shuffled(list(held), str(seed)), key=lambda key: -float(held[key].sum()))
     home: dict[str, str] = {}
-    for done, key in enumerate(order):
+    for key in order:
+        has = held[key] > 0
         empty = [part for part in shares if part not in home.values()]
-        choice = empty if len(order) - done <= len(empty) else list(shares)
+        choice = empty if empty and len(movable) <= len(empty) else list(shares)
+        if (has & (unseen == 1) & ~taught).any():
+            choice = [TRAIN]
         gain = {part: float((held[key] * lacking[part] / total).sum()) for part in choice}
-        home[key] = max(choice, key=gain.__getitem__)
-        lacking[home[key]] = lacking[home[key]] - held[key]
-    moved = _teach(home, held, names, order)
-    return [home[key] for key in keys], moved
-
-
-def _teach(
-    home: dict[str, str], held: Mapping[str, np.ndarray], names: Sequence[str], order: Sequence[str]
-) -> list[str]:
-    """Moves to train, in `home`, the smallest group of each label that train lacks."""
-    notes = []
-    for c, label in enumerate(names):
-        owners = [key for key in order if held[key][c]]
-        if any(home[key] == TRAIN for key in owners):
-            continue
-        smallest = min(owners, key=lambda k: float(held[k].sum()))
-        notes.append(f"a group went from {home[smallest]} to train, which lacked label {label!r}")
-        home[smallest] = TRAIN
-    return notes
+        part = home[key] = max(gain, key=gain.__getitem__)
+        lacking[part] = lacking[part] - held[key]
+        taught = taught | (has & (part == TRAIN))
+        unseen = unseen - has
+        movable.discard(key)
+    return [home[key] for key in keys]
 
 
 def _check_filled(parts: Sequence[str], wanted: Mapping[str, float], labels: Sequence[str]) -> None:

@@ -30,17 +30,24 @@ def concatenate(parts: list[tuple[str, pa.Table]]) -> pa.Table:
                 f"{' and' if lacks and has else ''}{has}; files read together must share columns"
             )
     tables = [table.select(columns) for _, table in parts]
+    for column in columns:
+        if not _have_common_type(column, tables):
+            tables = [_with_texts(table, column) for table in tables]
+    return pa.concat_tables(tables, promote_options="permissive")
+
+
+def _have_common_type(column: str, tables: list[pa.Table]) -> bool:
+    schemas = [pa.schema([table.schema.field(column)]) for table in tables]
     try:
-        return pa.concat_tables(tables, promote_options="permissive")
+        pa.unify_schemas(schemas, promote_options="permissive")
     except (pa.ArrowInvalid, pa.ArrowTypeError):
-        return pa.concat_tables([_as_text_where_mixed(t, tables) for t in tables])
+        return False
+    return True
 
 
-def _as_text_where_mixed(table: pa.Table, tables: list[pa.Table]) -> pa.Table:
-    for i, name in enumerate(table.column_names):
-        if len({t.schema.field(name).type for t in tables}) > 1:
-            table = table.set_column(i, name, pa.array(as_texts(table[name], name)))
-    return table
+def _with_texts(table: pa.Table, column: str) -> pa.Table:
+    texts = pa.array(as_texts(table[column], column), pa.string())
+    return table.set_column(table.column_names.index(column), column, texts)
 
 
 def as_texts(column: pa.ChunkedArray, name: str) -> list[str | None]:
