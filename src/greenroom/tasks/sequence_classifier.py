@@ -57,7 +57,7 @@ def load(
             assert isinstance(embeddings, torch.nn.Embedding)
             if embeddings.num_embeddings < vocab_size:
                 model.resize_token_embeddings(vocab_size)
-    return SequenceClassifier(model.float().eval())
+    return SequenceClassifier(model.float()).eval()
 
 
 def _pretrained(source: ModelSource, path: Path, head: dict[str, Any]) -> PreTrainedModel:
