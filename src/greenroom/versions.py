@@ -38,6 +38,7 @@ SNAPSHOT, COMMIT = "greenroom.snapshot", "greenroom.git_commit"
 # How far back a look sees, in versions by latest change: enough that only a stage with two
 # versions, the older number promoted last, and 200 later changes elsewhere would be misread.
 RECENT = 200
+GONE = ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE")  # asking again changes nothing
 
 
 @dataclass(frozen=True)
@@ -237,7 +238,8 @@ def _transition(name: str, version: str, stage: str) -> None:
 def model_folder(version: Version, into: Path | None = None) -> Path:
     """A copy of the version's scorer folder, below `into` (default: a new temporary folder).
 
-    Raises `DeployError` for a version whose files are gone or are no greenroom model.
+    Raises `DeployError` for a version whose files are gone or are no greenroom model, and
+    `RetryableError` when the store does not answer.
     """
     into = into or Path(tempfile.mkdtemp(prefix="greenroom-model-"))
     which = f"{version.model} version {version.version}"
@@ -245,9 +247,9 @@ def model_folder(version: Version, into: Path | None = None) -> Path:
         root = Path(mlflow.artifacts.download_artifacts(version.source, dst_path=str(into)))
         pyfunc = MlflowModel.load(str(root)).flavors["python_function"]
     except (MlflowException, OSError) as error:
-        raise DeployError(
-            f"{which}: its files ({version.source}) are not to be had: {error}"
-        ) from (error)
+        gone = isinstance(error, OSError) or error.error_code in GONE
+        kind = DeployError if gone else RetryableError
+        raise kind(f"{which}: its files ({version.source}) are not to be had: {error}") from error
     except KeyError:
         pyfunc = {}
     folder = root / str(pyfunc.get("data", ""))

@@ -174,7 +174,7 @@ class _PyFunc:
 
         `model_input`: a DataFrame or a dict with the text's column, or a list or array of texts.
         """
-        import pandas
+        import pandas  # type: ignore[import-untyped]
 
         answers = self.scorer.score(_instances(model_input, self.scorer.about.get("text", "text")))
         return pandas.DataFrame(

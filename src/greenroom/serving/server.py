@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aiohttp import web
+from aiohttp.typedefs import Handler
 
 from greenroom.serving import protocol
 from greenroom.serving.batcher import Batcher, QueueFull
@@ -136,10 +137,10 @@ def _error(
 
 
 @web.middleware
-async def _as_json(request: web.Request, handler: web.RequestHandler) -> web.StreamResponse:
+async def _as_json(request: web.Request, handler: Handler) -> web.StreamResponse:
     """aiohttp's own answers (404, 405, 413) as JSON, and a bug as 500 with its trace in the log."""
     try:
-        return await handler(request)  # type: ignore[operator]
+        return await handler(request)
     except web.HTTPException as problem:
         if problem.status == 413:
             limit = request.client_max_size
@@ -189,8 +190,14 @@ def _stop_event(settings: Settings) -> asyncio.Event:
         loop.add_signal_handler(number, stop.set)
     if settings.follow_stdin:
         # A parent that was killed says nothing, but its end of the pipe closes.
-        loop.add_reader(sys.stdin.fileno(), lambda: os.read(0, 4096) or stop.set())
+        loop.add_reader(sys.stdin.fileno(), _stop_at_end, stop)
     return stop
+
+
+def _stop_at_end(stop: asyncio.Event) -> None:
+    if not os.read(sys.stdin.fileno(), 4096):
+        asyncio.get_running_loop().remove_reader(sys.stdin.fileno())
+        stop.set()
 
 
 def parse(argv: Sequence[str], env: Mapping[str, str]) -> Settings:

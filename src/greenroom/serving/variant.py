@@ -55,7 +55,7 @@ class Worker:
         self.in_flight = 0
         self._process: asyncio.subprocess.Process | None = None
         self._session: aiohttp.ClientSession | None = None
-        self._stopping = False
+        self._stopping = asyncio.Event()
 
     async def start(self) -> None:
         """Starts the process and waits until it would answer. Raises `StartFailed`."""
@@ -70,7 +70,7 @@ class Worker:
             timeout = aiohttp.ClientTimeout(total=REQUEST_S)
             self._session = aiohttp.ClientSession(connector=connector, timeout=timeout)
         deadline = time.monotonic() + START_S
-        while self._process.returncode is None:
+        while self._code() is None:
             if await self._answers():
                 self.ready = True
                 return
@@ -78,20 +78,23 @@ class Worker:
                 self._process.kill()
                 raise StartFailed(f"the worker was not ready after {START_S:g} s")
             await asyncio.sleep(0.05)
-        raise StartFailed(f"the worker ended with code {self._process.returncode}")
+        raise StartFailed(f"the worker ended with code {self._code()}")
+
+    def _code(self) -> int | None:
+        return self._process.returncode if self._process else None
 
     async def _answers(self) -> bool:
         assert self._session is not None
         try:
             async with self._session.get("http://worker/ping") as answer:
                 return answer.status == 200
-        except aiohttp.ClientError:  # not listening yet
+        except (aiohttp.ClientError, asyncio.TimeoutError):  # not listening yet
             return False
 
     async def supervise(self) -> None:
         """Starts the process again whenever it ends, with growing pauses, until `stop`."""
         crashes = 0
-        while not self._stopping:
+        while not self._stopping.is_set():
             began = time.monotonic()
             try:
                 if not self.ready:
@@ -99,10 +102,10 @@ class Worker:
                 assert self._process is not None
                 code = await self._process.wait()
                 problem = f"the worker of version {self.spec.version} ended with code {code}"
-            except StartFailed as failure:
+            except (StartFailed, OSError) as failure:  # OSError: no memory for a process
                 problem = str(failure)
             self.ready = False
-            if self._stopping:
+            if self._stopping.is_set():
                 return
             crashes = 0 if time.monotonic() - began > STEADY_S else crashes
             pause = BACKOFF_S[min(crashes, len(BACKOFF_S) - 1)]
@@ -127,7 +130,8 @@ class Worker:
 
     async def stop(self) -> None:
         """Lets the process answer what is in flight and end."""
-        self._stopping, self.ready = True, False
+        self._stopping.set()
+        self.ready = False
         if self._process is not None and self._process.returncode is None:
             self._process.terminate()
             try:
