@@ -99,15 +99,14 @@ def download(source: str, what: str, patterns: Sequence[str]) -> Path:
         )
     try:
         here = fetch(cached=False)
-    except HfHubHTTPError as error:
-        status = getattr(error.response, "status_code", 0)
-        if status in (401, 403, 404):
+    except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
+        # The client wraps an answer of the hub in the complaint that nothing is cached.
+        response = getattr(error, "response", None) or getattr(error.__cause__, "response", None)
+        if getattr(response, "status_code", 0) in (401, 403, 404):
             raise NotFoundError(
-                f"the hub has no {what} {source!r} that may be read here (HTTP {status}); check "
-                "the name and revision, and `hf auth login` if it is private"
+                f"the hub has no {what} {source!r} that may be read here; check the name and the "
+                "revision, and log in with `hf auth login` if it is private"
             ) from error
-        raise RetryableError(f"the hub failed to give {what} {source!r}: {error}") from error
-    except (LocalEntryNotFoundError, OSError) as error:
         raise RetryableError(f"downloading {what} {source!r} failed: {error}") from error
     mark = _mark(here, patterns)
     mark.parent.mkdir(parents=True, exist_ok=True)
@@ -116,6 +115,9 @@ def download(source: str, what: str, patterns: Sequence[str]) -> Path:
 
 
 def _mark(folder: Path, patterns: Sequence[str]) -> Path:
-    """The file that says that all of `patterns` was downloaded into the hub cache's `folder`."""
+    """The file that says that all of `patterns` was downloaded into the hub cache's `folder`.
+
+    Clients before 2.x hand over a folder whose download was cut short, and say nothing.
+    """
     key = hashlib.sha256("\0".join([str(folder), *patterns]).encode()).hexdigest()
     return paths.home() / "hub" / key[:32]
