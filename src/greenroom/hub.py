@@ -95,7 +95,8 @@ def download(source: str, what: str, patterns: Sequence[str]) -> Path:
         return here
     if problem:
         raise UserError(
-            f"{what} {source!r} is not in the hub's cache here and cannot be downloaded: {problem}"
+            f"{what} {source!r} is no file or folder here, is not in the hub's cache, and cannot "
+            f"be downloaded: {problem}"
         )
     try:
         here = fetch(cached=False)
@@ -117,7 +118,7 @@ def download(source: str, what: str, patterns: Sequence[str]) -> Path:
 def _mark(folder: Path, patterns: Sequence[str]) -> Path:
     """The file that says that all of `patterns` was downloaded into the hub cache's `folder`.
 
-    Clients before 2.x hand over a folder whose download was cut short, and say nothing.
+    Older clients (0.34, for one) hand over a folder whose download was cut short, silently.
     """
     key = hashlib.sha256("\0".join([str(folder), *patterns]).encode()).hexdigest()
     return paths.home() / "hub" / key[:32]

@@ -270,9 +270,11 @@ def test_a_kill_before_the_rename_leaves_nothing(animals: Path) -> None:
     assert [name.startswith(".writing-") for name in leftovers()] == [True]
     with pytest.raises(NotFoundError, match="make it with: mlflow run"):
         snapshot.open_snapshot(wanted)
+    elsewhere = paths.snapshots() / f".writing-other-{leftovers()[0].removeprefix('.writing-')}"
+    elsewhere.mkdir()  # another machine's, on a shared disk: perhaps still being written
     made, hit = snapshot.prepare(experiment(animals), "scratch:tiny")
     assert not hit
-    assert leftovers() == [made.id] == [wanted]
+    assert leftovers() == [elsewhere.name, made.id] == [elsewhere.name, wanted]
 
 
 def test_two_processes_at_once_do_no_harm(animals: Path) -> None:
@@ -406,6 +408,11 @@ def test_a_users_task_encodes_its_own_way(animals: Path, user_task, tmp_path: Pa
         (LOAD, '{"ids": []}', "encode returned no input_ids: ['ids', 'truncated']"),
         (LOAD, '{"input_ids": [[1]]}', "encode returned {'input_ids': 1} values for 48 examples"),
         ('return tasks.Examples(pa.table({"text": ["a"]}))', ENCODE, "returned no column label"),
+        (
+            'return tasks.Examples(pa.table({"text": ["a", "b", "A "], "label": ["x", "y", "x"]}))',
+            ENCODE,
+            "returned the text 'A ' twice",
+        ),
         ('return tasks.Examples(pa.table({"text": [], "label": []}))', ENCODE, "no examples"),
     ],
 )

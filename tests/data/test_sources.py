@@ -138,7 +138,9 @@ def test_offline_a_hub_data_set_is_refused_at_once() -> None:
     with pytest.raises(UserError) as error:
         sources.digest(spec("hub:owner/no-such-data"))
     assert time.monotonic() - start < 5  # most of it the import of the hub's client
-    assert "cannot be downloaded: HF_HUB_OFFLINE is set" in str(error.value)
+    assert "not in the hub's cache, and cannot be downloaded: HF_HUB_OFFLINE is set" in str(
+        error.value
+    )
 
 
 def test_a_hub_that_cannot_be_reached_is_noticed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -128,6 +128,7 @@ def test_offline_a_hub_model_is_refused_at_once(
     with pytest.raises(UserError) as error:
         resolve("prajjwal1/no-such-bert")
     assert time.monotonic() - start < 5
-    assert "not in the hub's cache here and cannot be downloaded: HF_HUB_OFFLINE is set" in str(
-        error.value
+    assert str(error.value) == (
+        "model 'prajjwal1/no-such-bert' is no file or folder here, is not in the hub's cache, and "
+        "cannot be downloaded: HF_HUB_OFFLINE is set"
     )

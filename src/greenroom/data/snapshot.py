@@ -98,6 +98,8 @@ def prepare(experiment: Experiment, model: str) -> tuple[Snapshot, bool]:
         return open_snapshot(wanted), True
     task = tasks.load_task(experiment.task)
     examples = _checked(task.load_examples(experiment.data), task)
+    if experiment.task not in tasks.TASKS:
+        _check_distinct(examples.table["text"].to_pylist(), task)
     if sources.digest(experiment.data) != source_digest:
         raise DataError(
             f"data.source: {sources.describe(experiment.data)!r} changed while it was read; "
@@ -179,6 +181,21 @@ def _checked(examples: tasks.Examples, task: tasks.Task) -> tasks.Examples:
     if "id" not in table.column_names:
         table = table.append_column("id", pa.array(range(table.num_rows), pa.int64()))
     return tasks.Examples(table, examples.notes, examples.counts)
+
+
+def _check_distinct(texts: list[str], task: tasks.Task) -> None:
+    """A text that comes twice would be in train and in test: the built-in task drops it."""
+    from greenroom.data.reconcile import normalised
+
+    seen: set[str] = set()
+    for text in texts:
+        key = normalised(text)
+        if key in seen:
+            raise DataError(
+                f"task {task.name!r}: load_examples returned the text {text[:60]!r} twice, which "
+                "would leak into test; keep one (greenroom.data.reconcile.reconcile does)"
+            )
+        seen.add(key)
 
 
 def _encode(
@@ -272,10 +289,12 @@ def _write(manifest: Manifest, encoded: _Encoded) -> None:
 
 def _sweep(home: Path) -> None:
     """Removes what killed processes of this machine left half-filled."""
-    for folder in home.glob(f"{_WRITING}{socket.gethostname()}-*"):
-        pid = int(folder.name.rsplit("-", 2)[1])
+    for folder in home.glob(f"{_WRITING}*-*-*"):
+        host, pid, _ = folder.name[len(_WRITING) :].rsplit("-", 2)
+        if host != socket.gethostname():
+            continue
         try:
-            os.kill(pid, 0)
+            os.kill(int(pid), 0)
         except ProcessLookupError:
             shutil.rmtree(folder, ignore_errors=True)
         except PermissionError:  # it lives, as another user

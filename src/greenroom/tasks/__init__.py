@@ -53,7 +53,8 @@ class Task:
         Collects and cleans the data (the reconciliation step).
     encode(columns, tokenizer)
         A batch of columns -> at least `input_ids`, a list of token ids for each example, and best
-        also `truncated`, whether it was cut. The limit is set in the tokenizer; nothing is padded.
+        also `truncated`, whether it was cut; further lists of whole numbers are kept by their
+        names. The limit is set in the tokenizer; nothing is padded.
     load_model(source, labels, vocab_size, seed)
         A float32 module on the CPU whose forward takes the `input_keys` in their order, each
         [B, T], and returns logits [B, C]. New weights depend on `seed` alone.
@@ -81,7 +82,7 @@ def load_task(name: str) -> Task:
         )
     try:
         module = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
+    except ImportError as error:
         raise ConfigError(
             f"task: {name!r} cannot be imported: {error}; its package must be installed or lie in "
             "a folder of PYTHONPATH"
