@@ -24,14 +24,17 @@ WEIGHTS = (
     "pytorch_model.bin",
     "pytorch_model.bin.index.json",
 )
-TOKENIZER_FILES = (
+VOCABULARIES = (
     "tokenizer.json",
     "vocab.txt",
     "vocab.json",
-    "merges.txt",
     "spiece.model",
     "sentencepiece.bpe.model",
     "tokenizer.model",
+)
+TOKENIZER_FILES = (
+    *VOCABULARIES,
+    "merges.txt",
     "added_tokens.json",
     "special_tokens_map.json",
     "tokenizer_config.json",

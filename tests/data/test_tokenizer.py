@@ -84,7 +84,9 @@ def test_a_model_without_tokenizer_files_is_refused(tmp_path: Path) -> None:
     source = resolve(MINILM)
     assert source.path is not None
     shutil.copy(source.path / "config.json", tmp_path)
-    with pytest.raises(ConfigError, match="tokenizer"):
+    with pytest.raises(
+        ConfigError, match=r"lacks its tokenizer: none of tokenizer.json, vocab.txt"
+    ):
         tokenizer.load(ModelSource("copy", "folder", tmp_path), (), 16)
 
 
@@ -99,3 +101,13 @@ def test_a_model_without_a_padding_token_is_refused(tmp_path: Path) -> None:
     words = tokenizer.train(["a b"], 100)
     with pytest.raises(ConfigError, match="has no padding token"):
         tokenizer.pad_id(ModelSource("copy", "folder", tmp_path), words)
+
+
+def test_a_vocabulary_too_small_for_the_model_is_refused(tmp_path: Path) -> None:
+    source = resolve(MINILM)
+    assert source.path is not None
+    shutil.copy(source.path / "config.json", tmp_path)
+    (tmp_path / "vocab.txt").write_text("\n".join(tokenizer.SPECIAL))
+    (tmp_path / "tokenizer_config.json").write_text('{"tokenizer_class": "BertTokenizer"}')
+    with pytest.raises(ConfigError, match="5 tokens where the model has 30522"):
+        tokenizer.load(ModelSource("copy", "folder", tmp_path), (), 16)

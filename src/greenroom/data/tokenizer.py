@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from greenroom.errors import ConfigError
-from greenroom.models import TOKENIZER_FILES, ModelSource
+from greenroom.models import TOKENIZER_FILES, VOCABULARIES, ModelSource
 
 if TYPE_CHECKING:
     import tokenizers
@@ -75,6 +75,11 @@ def _read(source: ModelSource) -> tokenizers.Tokenizer:
     import tokenizers
 
     assert source.path is not None
+    if not any((source.path / name).is_file() for name in VOCABULARIES):
+        raise ConfigError(
+            f"models: {source.source!r} ({source.path}) lacks its tokenizer: none of "
+            f"{', '.join(VOCABULARIES)} is there"
+        )
     file = source.path / "tokenizer.json"
     if not file.is_file():
         return _converted(source)
