@@ -9,7 +9,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import datasets
 import pytest
 from hub_server import COMMIT, Hub, serving
 
@@ -40,6 +39,8 @@ def csv(start: int, stop: int) -> bytes:
 
 def parquet(start: int, stop: int, unlabelled: bool = False) -> bytes:
     """A split as the hub stores it: classes by number, -1 where there is none."""
+    import datasets
+
     features = datasets.Features(
         {"text": datasets.Value("string"), "label": datasets.ClassLabel(names=["neg", "pos"])}
     )
@@ -56,20 +57,6 @@ configs:
 - {config_name: two, data_files: two.csv}
 ---
 """
-REPOSITORIES = {
-    "datasets/owner/csv": {"train.csv": csv(0, 40), "test.csv": csv(40, 60)},
-    "datasets/owner/classes": {
-        "data/train-00000-of-00001.parquet": parquet(0, 40),
-        "data/validation-00000-of-00001.parquet": parquet(40, 50),
-        "data/test-00000-of-00001.parquet": parquet(50, 60, unlabelled=True),
-        "data/extra-00000-of-00001.parquet": parquet(60, 70),
-    },
-    "datasets/owner/configs": {
-        "README.md": CONFIGS,
-        "one.csv": csv(0, 40),
-        "two.csv": csv(0, 30),
-    },
-}
 
 
 @pytest.fixture
@@ -89,7 +76,7 @@ def prepare(tmp_path: Path, python, monkeypatch: pytest.MonkeyPatch):
 
 @pytest.fixture
 def hub():
-    with serving({**REPOSITORIES}) as server:
+    with serving({}) as server:
         yield server
 
 
@@ -99,6 +86,7 @@ Prepare = Callable[..., dict[str, Any]]
 def test_splits_of_the_hub_are_given_and_the_missing_one_is_carved(
     hub: Hub, prepare: Prepare, home: Path
 ) -> None:
+    hub.repositories["datasets/owner/csv"] = {"train.csv": csv(0, 40), "test.csv": csv(40, 60)}
     made = prepare(hub.url, source="hub:owner/csv")
     assert made["rows"] == {"train": 36, "validation": 4, "test": 20}
     assert made["labels"] == ["ham", "spam"]
@@ -114,6 +102,12 @@ def test_splits_of_the_hub_are_given_and_the_missing_one_is_carved(
 def test_class_numbers_are_read_as_names_and_unlabelled_rows_dropped(
     hub: Hub, prepare: Prepare
 ) -> None:
+    hub.repositories["datasets/owner/classes"] = {
+        "data/train-00000-of-00001.parquet": parquet(0, 40),
+        "data/validation-00000-of-00001.parquet": parquet(40, 50),
+        "data/test-00000-of-00001.parquet": parquet(50, 60, unlabelled=True),
+        "data/extra-00000-of-00001.parquet": parquet(60, 70),
+    }
     made = prepare(hub.url, source=f"hub:owner/classes@{COMMIT}")
     assert made["labels"] == ["neg", "pos"]
     assert made["rows"] == {"train": 36, "validation": 10, "test": 4}
@@ -122,6 +116,8 @@ def test_class_numbers_are_read_as_names_and_unlabelled_rows_dropped(
 
 
 def test_a_configuration_is_chosen_by_name(hub: Hub, prepare: Prepare) -> None:
+    files = {"README.md": CONFIGS, "one.csv": csv(0, 40), "two.csv": csv(0, 30)}
+    hub.repositories["datasets/owner/configs"] = files
     assert sum(prepare(hub.url, source="hub:owner/configs:two")["rows"].values()) == 30
     refused = prepare(hub.url, source="hub:owner/configs")
     assert refused["error"] == "DataError"
@@ -136,6 +132,7 @@ def test_a_configuration_is_chosen_by_name(hub: Hub, prepare: Prepare) -> None:
     ],
 )
 def test_what_the_hub_does_not_have(source: str, said: str, hub: Hub, prepare: Prepare) -> None:
+    hub.repositories["datasets/owner/csv"] = {"train.csv": csv(0, 40), "test.csv": csv(40, 60)}
     refused = prepare(hub.url, source=source)
     assert refused["error"] == "NotFoundError"
     assert said in refused["said"]
