@@ -24,6 +24,7 @@ import psutil
 from aiohttp import web
 
 from greenroom.serving import daemon, protocol
+from greenroom.serving.drain import Drain
 from greenroom.serving.endpoint import EndpointFolder, State, VariantSpec
 from greenroom.serving.server import BODY_LIMIT, DRAIN_S
 from greenroom.serving.variant import NoWorker, StartFailed, Variant
@@ -54,6 +55,7 @@ class Front:
         self.candidate: Variant | None = None
         self._expiry: asyncio.TimerHandle | None = None
         self._retiring: dict[Variant, asyncio.Task[None]] = {}
+        self._drain = Drain()
         self._runner = web.AppRunner(self._public(), access_log=None, shutdown_timeout=DRAIN_S)
         self._admin_runner = web.AppRunner(self._admin(), access_log=None, shutdown_timeout=1.0)
         self._draining: set[asyncio.Task[None]] = set()
@@ -75,7 +77,7 @@ class Front:
 
     async def close(self) -> None:
         """Answers what is in flight, then ends every worker."""
-        await self._runner.cleanup()
+        await self._drain.finish(self._runner, DRAIN_S)
         for task in self._retiring.values():
             task.cancel()
         variants = [v for v in (self.live, self.candidate, *self._retiring) if v]
@@ -101,7 +103,7 @@ class Front:
     # -- public: predictions ------------------------------------------------------------------
 
     def _public(self) -> web.Application:
-        app = web.Application(client_max_size=BODY_LIMIT)
+        app = web.Application(client_max_size=BODY_LIMIT, middlewares=[self._drain.middleware()])
         for path in ("/ping", "/health"):
             app.router.add_get(path, self._health)
         app.router.add_post("/invocations", self._predict)

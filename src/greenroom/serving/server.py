@@ -28,6 +28,7 @@ from aiohttp.typedefs import Handler
 
 from greenroom.serving import protocol
 from greenroom.serving.batcher import Batcher, QueueFull
+from greenroom.serving.drain import Drain
 
 if TYPE_CHECKING:
     from greenroom.serving.scorer import Scorer
@@ -63,10 +64,14 @@ class Server:
         self.settings = settings
         self.scorer: Scorer | None = None
         self.batcher: Batcher | None = None
+        self.drain = Drain()
 
     def app(self) -> web.Application:
         """The aiohttp application; its model loads in the background once it runs."""
-        app = web.Application(client_max_size=self.settings.body_limit, middlewares=[_as_json])
+        app = web.Application(
+            client_max_size=self.settings.body_limit,
+            middlewares=[self.drain.middleware(), _as_json],
+        )
         for route in {"/ping", "/health", self.settings.health_route}:
             app.router.add_get(route, self.health)
         for route in {"/invocations", self.settings.predict_route}:
@@ -173,7 +178,7 @@ async def serve(settings: Settings) -> int:
         log.error("cannot serve: %s", problem)
         return 1
     finally:
-        await runner.cleanup()
+        await server.drain.finish(runner, DRAIN_S)
         await server.close()
     return 0
 
