@@ -34,6 +34,13 @@ def test_csv_types_come_from_all_rows_not_the_first_block() -> None:
     assert rows(data, "csv")[-1]["n"] == "x"
 
 
+@pytest.mark.parametrize("kind", ["csv", "jsonl"])
+def test_a_text_of_megabytes(kind: str) -> None:
+    text = "long " * 1_000_000
+    data = {"csv": f'text,label\n"{text}",x\n', "jsonl": json.dumps({"text": text, "label": "x"})}
+    assert rows(data[kind].encode(), kind) == [{"text": text, "label": "x"}]
+
+
 def test_tsv() -> None:
     assert rows(b"text\tlabel\na, b\tx\n", "tsv") == [{"text": "a, b", "label": "x"}]
 

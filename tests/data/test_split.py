@@ -93,6 +93,23 @@ def test_a_label_of_one_group_goes_to_train() -> None:
         assert parts[:2] == ["train", "train"]
 
 
+@pytest.mark.parametrize("owners", [1, 2])
+def test_a_label_of_few_groups_goes_to_train_even_when_train_is_small(owners: int) -> None:
+    groups = [f"rare{i}" for i in range(owners)] + [f"g{i % 30}" for i in range(90)]
+    labels = ["r"] * owners + ["a", "b"] * 45
+    for seed in range(10):
+        parts, _ = split(labels, groups, None, {"validation": 0.4, "test": 0.4}, seed)
+        assert "train" in parts[:owners]
+
+
+@pytest.mark.parametrize("count", [3, 4, 6])
+def test_few_groups_still_fill_every_part(count: int) -> None:
+    groups = [f"g{i % count}" for i in range(count * 10)]
+    labels = ["a"] * (count * 5) + ["b"] * (count * 5)
+    parts, _ = split(labels, groups, None, {"validation": 0.1, "test": 0.1}, 13)
+    assert Counter(parts) == {"train": 10 * (count - 2), "validation": 10, "test": 10}
+
+
 def test_given_parts_stay_and_missing_ones_come_from_train() -> None:
     labels = ["a", "b"] * 20
     given_parts = ["train"] * 30 + ["test"] * 10

@@ -16,7 +16,7 @@ import pyarrow as pa
 from greenroom.errors import DataError
 
 _TREC = re.compile(r"([^\s:]+):(\S+)\s+(.*)")
-_BLOCK = 2**30  # bytes that pyarrow looks at when it decides on types: the whole file, if it can
+_BLOCK = 2**30  # pyarrow refuses a row that is longer than its block: the whole file, if it can be
 
 
 def parse(data: bytes, kind: str, name: str, encoding: str, texts: Sequence[str]) -> pa.Table:
