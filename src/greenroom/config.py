@@ -78,7 +78,6 @@ CHECKS: Mapping[str, Mapping[str, Check]] = {
     "profile": {
         "place": one_of(*PLACES),
         "accelerator": one_of("", "cpu", "gpu", "hpu"),
-        "processes": at_least(1),
         "threads": at_least(0),
     },
     "deployment": {
@@ -439,8 +438,8 @@ def make_request(
         step,
         experiment,
         profile,
-        options.get("tuned", ""),
-        options.get("run", ""),
+        "" if options.get("tuned") == "none" else options.get("tuned", ""),
+        "" if options.get("run") == "latest" else options.get("run", ""),
         tuple(sorted(overrides)),
     )
 

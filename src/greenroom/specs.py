@@ -142,8 +142,7 @@ class Profile:
     name: str = "local"
     place: str = "local"
     accelerator: str = ""  # cpu, gpu, hpu; "": whatever is there
-    processes: int = 1
-    threads: int = 0  # CPU threads of each process; 0: torch's choice
+    threads: int = 0  # CPU threads; 0: torch's choice
 
 
 @dataclass(frozen=True)
@@ -156,6 +155,22 @@ class Request:
     tuned: str = ""  # "latest" or a run id: train with that search's best parameters
     run: str = ""  # evaluate: the training run; "": the latest of the experiment
     explicit: tuple[str, ...] = ()  # the dotted keys given on the command line; tuned ones yield
+
+
+@dataclass(frozen=True)
+class StepResult:
+    """What a step left behind."""
+
+    step: str
+    run_id: str
+    snapshot: str = ""
+    version: str = ""  # train, evaluate, main: the model version
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    parameters: Mapping[str, Any] = field(default_factory=dict)  # tune: the best ones
+
+    def to_json(self) -> str:
+        """One JSON object."""
+        return as_json(self)
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,8 @@ from mlflow.entities import Dataset, DatasetInput, InputTag, Metric, Param, RunT
 from mlflow.entities import Run as MlflowRun
 from mlflow.exceptions import MlflowException
 from mlflow.models import ModelSignature
+from mlflow.tracking.context.registry import resolve_tags
+from mlflow.types import ColSpec, DataType, Schema
 from mlflow.utils.mlflow_tags import MLFLOW_PARENT_RUN_ID, MLFLOW_RUN_NAME
 
 from greenroom import names
@@ -72,8 +74,12 @@ class Run:
     experiment_id: str
 
     def log_params(self, params: Mapping[str, Any]) -> None:
-        """Parameters, as text; a key that the run has already keeps its value when equal."""
-        items = [Param(names.encode(k), _param_text(v)) for k, v in params.items()]
+        """Parameters, as text. A key that the run has already is left as it is: MLflow allows no
+        change, and `mlflow run` writes what the user typed (5e-5) before greenroom writes 5e-05.
+        """
+        there = client().get_run(self.id).data.params
+        named = {names.encode(key): _param_text(value) for key, value in params.items()}
+        items = [Param(key, value) for key, value in named.items() if key not in there]
         for i in range(0, len(items), PARAM_BATCH):
             client().log_batch(self.id, params=items[i : i + PARAM_BATCH])
 
@@ -87,6 +93,10 @@ class Run:
         items = [Metric(k, float(v), now, step) for step, row in history for k, v in row.items()]
         for i in range(0, len(items), BATCH):
             client().log_batch(self.id, metrics=items[i : i + BATCH])
+
+    def logged_steps(self, key: str) -> frozenset[int]:
+        """The steps for which the run has this metric already."""
+        return frozenset(m.step for m in client().get_metric_history(self.id, key))
 
     def set_tags(self, tags: Mapping[str, str]) -> None:
         """Tags, replacing those of the same name."""
@@ -175,6 +185,11 @@ def start_run(
             os.environ["MLFLOW_RUN_ID"] = adopted
 
 
+def adopts_run() -> bool:
+    """Whether the next run without a parent is one that `mlflow run` made."""
+    return bool(os.environ.get("MLFLOW_RUN_ID"))
+
+
 def _open(existing: str, experiment: str, parent: str, name: str, tags: dict[str, str]) -> Run:
     if existing:
         found = client().get_run(existing)
@@ -190,7 +205,7 @@ def _open(existing: str, experiment: str, parent: str, name: str, tags: dict[str
         experiment_id = client().get_run(parent).info.experiment_id
     else:
         experiment_id = experiment_for(experiment)
-    made = client().create_run(experiment_id, tags=tags, run_name=name)
+    made = client().create_run(experiment_id, tags=resolve_tags(tags), run_name=name)
     return Run(made.info.run_id, experiment_id)
 
 
@@ -348,15 +363,17 @@ def log_model(
     folder: Path,
     loader: Path,
     *,
-    signature: ModelSignature,
-    input_example: Any,
+    text: str,
+    example: str,
     requirements: Sequence[str],
     metadata: Mapping[str, Any],
 ) -> LoggedModel:
     """Logs the scorer's `folder` as an MLflow pyfunc model whose code is the one file `loader`.
 
-    The requirements are given, never inferred: MLflow would import the model in another process
-    for seconds and write versions that no index has (`torch==2.13.0+cpu`).
+    Its input is one column of strings named `text`, of which `example` is one; its output the
+    columns label, score and scores. The requirements are given, never inferred: MLflow would load
+    the model in another process for seconds, and write versions that no index has
+    (`torch==2.13.0+cpu`).
     """
     with _active(run):
         info = mlflow.pyfunc.log_model(
@@ -364,12 +381,26 @@ def log_model(
             loader_module=loader.stem,
             data_path=str(folder),
             code_paths=[str(loader)],
-            signature=signature,
-            input_example=input_example,
+            signature=_signature(text),
+            input_example={text: [example]},
             pip_requirements=list(requirements),
             metadata=dict(metadata),
         )
     return LoggedModel(str(info.model_id), str(info.model_uri))
+
+
+def _signature(text: str) -> ModelSignature:
+    outputs = [
+        ColSpec(DataType.string, "label"),
+        ColSpec(DataType.double, "score"),
+        ColSpec(DataType.string, "scores"),
+    ]
+    return ModelSignature(Schema([ColSpec(DataType.string, text)]), Schema(outputs))
+
+
+def drop_model(model_id: str) -> None:
+    """Marks a logged model as deleted; `mlflow gc` removes its files."""
+    client().delete_logged_model(model_id)
 
 
 @contextlib.contextmanager

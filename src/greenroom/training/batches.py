@@ -26,7 +26,7 @@ Indices = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class MicroBatch:
-    """The examples of one forward pass; a weight of 0 fills up a short batch, and counts nothing."""
+    """The examples of one forward pass; a weight of 0 marks one that only fills up."""
 
     indices: Indices  # [b]
     weights: npt.NDArray[np.float32]  # [b], 0 or 1

@@ -6,11 +6,13 @@ when it goes, this file and `serving.scorer`'s load are all that changes.
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import json
+import logging
 import shutil
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -50,11 +52,24 @@ def trace(model: nn.Module, keys: Sequence[str], vocab_size: int, max_length: in
     """
     model = model.to("cpu").eval()
     inputs = _inputs(keys, vocab_size, 2, min(7, max_length), seed=0)
-    with torch.no_grad(), warnings.catch_warnings():
-        # transformers compares shapes in Python while it is traced; parity shows it is harmless.
+    with torch.no_grad(), _quiet():
+        return torch.jit.trace(model, inputs, strict=False, check_trace=False)
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Tracing reads every attribute of the module, the deprecated ones that transformers warns
+    about too, and compares shapes in Python; `parity` shows that this is harmless."""
+    with warnings.catch_warnings():
         warnings.simplefilter("ignore", torch.jit.TracerWarning)
         warnings.simplefilter("ignore", DeprecationWarning)
-        return torch.jit.trace(model, inputs, strict=False, check_trace=False)
+        warnings.simplefilter("ignore", FutureWarning)
+        before = logging.root.manager.disable
+        logging.disable(logging.WARNING)
+        try:
+            yield
+        finally:
+            logging.disable(before)
 
 
 def parity(
@@ -100,8 +115,7 @@ def write_folder(
 ) -> Path:
     """The scorer's folder: module, tokenizer with its limits, meta data and model card."""
     folder.mkdir(parents=True)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
+    with _quiet():
         torch.jit.save(traced, str(folder / MODULE))
     shutil.copyfile(tokenizer, folder / TOKENIZER)
     text = json.dumps({"format": FORMAT, **meta}, ensure_ascii=False, indent=2)

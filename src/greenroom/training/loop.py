@@ -287,8 +287,8 @@ class _Trainer:
                 step = progress.step - len(values) + i + 1
                 raise TrainingError(
                     f"the training loss is {value} at step {step} of {self.total_steps} "
-                    f"(learning_rate {self.spec.learning_rate:g}, {self.hardware.precision}); try a "
-                    "lower training.learning_rate, training.precision=fp32 or max_grad_norm=1"
+                    f"(learning_rate {self.spec.learning_rate:g}, {self.hardware.precision}); try "
+                    "a lower training.learning_rate, training.precision=fp32 or max_grad_norm=1"
                 )
         bar.set_postfix(loss=f"{values[-1]:.4f}", refresh=False)
         return replace(progress, loss_sum=progress.loss_sum + sum(values))

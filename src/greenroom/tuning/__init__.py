@@ -1,0 +1,1 @@
+"""Hyperparameter search. Knows spaces and suggestions; training and MLflow are its callers'."""
