@@ -167,9 +167,7 @@ def best(data: snapshot.Snapshot, table: Any, epochs: int) -> tuple[Any, float]:
             table["input_ids"].to_pylist(), table["label"].to_pylist(), strict=True
         )
     ]
-    tokenizer = PreTrainedTokenizerFast(
-        tokenizer_file=str(data.tokenizer_file), pad_token="[PAD]"
-    )
+    tokenizer = PreTrainedTokenizerFast(tokenizer_file=str(data.tokenizer_file), pad_token="[PAD]")
     return _trainer(
         data,
         rows,
