@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 
 from greenroom.specs import as_json
 
+ENCODING_VERSION = 1  # raised whenever the same inputs give other rows than before
+
 
 @dataclass(frozen=True)
 class SplitInfo:
@@ -44,7 +46,7 @@ class Manifest:
     task: str = "classification"
     notes: tuple[str, ...] = ()  # what a reader of results should know
     counts: Mapping[str, int] = field(default_factory=dict)  # rows read, kept, dropped and why
-    encoding_version: int = 1
+    encoding_version: int = ENCODING_VERSION
     created: str = ""  # ISO 8601, UTC
 
     def to_json(self) -> str:
