@@ -165,8 +165,7 @@ def test_any_override_gives_values_or_a_config_error(overrides: dict[str, str]) 
     argv = [f"--{key}={value}" for key, value in overrides.items()]
     try:
         request = config.parse_arguments("train", argv)
-    except ConfigError as error:
-        assert all(error.problems)
+    except ConfigError:
         return
     assert specs.as_json(request.experiment)
 
