@@ -10,6 +10,8 @@ from pathlib import Path
 import torch
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 
+from greenroom.serving.scorer import Scorer
+
 LABELS = ("animal", "größe/😀", "place")
 WORDS = ("who", "what", "where", "when", "is", "the", "a", "dog", "cat", "paris", "big", "small")
 
@@ -75,3 +77,12 @@ def write_model(
     (folder / "greenroom.json").write_text(json.dumps(about), encoding="utf-8")
     (folder / "README.md").write_text("A tiny model.\n", encoding="utf-8")
     return folder
+
+
+def write_probes(folder: Path, measured: Path) -> None:
+    """probes.json in `folder`, with the answers of the model in `measured`."""
+    texts = ["who is the dog", "where is paris", "what", "a big cat"]
+    answers = Scorer.load(measured).score(texts)
+    probes = [{"instance": text, **answer} for text, answer in zip(texts, answers, strict=True)]
+    value = {"tolerance": 1e-3, "probes": probes}
+    (folder / "probes.json").write_text(json.dumps(value), encoding="utf-8")

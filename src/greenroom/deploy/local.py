@@ -194,9 +194,9 @@ def _state(folder: EndpointFolder) -> State | None:
 
 
 def _order(
-    folder: EndpointFolder, method: str, path: str, body: Any, timeout_s: float = ASK_S
+    folder: EndpointFolder, method: str, path: str, body: Any, timeout_s: float = 0.0
 ) -> Any:
-    return _post(_UnixConnection(folder.admin_socket, timeout_s), method, path, body)
+    return _post(_UnixConnection(folder.admin_socket, timeout_s or ASK_S), method, path, body)
 
 
 def _post(connection: http.client.HTTPConnection, method: str, path: str, body: Any) -> Any:

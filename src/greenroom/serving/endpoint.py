@@ -93,7 +93,7 @@ class EndpointFolder:
 
     def sockets(self) -> Path:
         """The folder of the sockets: this one, or a short one where its path is too long."""
-        if len(os.fsencode(self.path)) + len("/worker-000000.sock") <= SOCKET_PATH_BYTES:
+        if len(os.fsencode(self.path)) + len("/w-4194304-00000.sock") <= SOCKET_PATH_BYTES:
             return self.path
         digest = sha256(os.fsencode(self.path)).hexdigest()[:12]
         short = Path(tempfile.gettempdir()) / f"greenroom-{os.getuid()}-{digest}"

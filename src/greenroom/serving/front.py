@@ -68,7 +68,8 @@ class Front:
         await self._runner.setup()
         await self._listen(self.state.port)
         await self._admin_runner.setup()
-        self.folder.admin_socket.unlink(missing_ok=True)
+        for left in self.folder.sockets().glob("*.sock"):  # by a front that was killed
+            left.unlink()
         await web.UnixSite(self._admin_runner, str(self.folder.admin_socket)).start()
         if self.state.live:
             self.live = Variant(self.state.live, self.folder.sockets())

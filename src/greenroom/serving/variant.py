@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
+import os
 import sys
 import time
 from collections.abc import Mapping
@@ -50,7 +51,8 @@ class Worker:
 
     def __init__(self, spec: VariantSpec, sockets: Path) -> None:
         self.spec = spec
-        self.socket = sockets / f"worker-{next(_numbers)}.sock"
+        # The pid: workers of a front that was killed may still be ending beside the new ones.
+        self.socket = sockets / f"w-{os.getpid()}-{next(_numbers)}.sock"
         self.ready = False
         self.in_flight = 0
         self._process: asyncio.subprocess.Process | None = None
