@@ -92,6 +92,7 @@ def with_tuned(request: Request) -> tuple[Request, str]:
         values.setdefault("epochs", best["epoch"])
         if "training.epochs" not in request.explicit:
             values["epochs"] = best["epoch"]
-    values = {k: v for k, v in values.items() if f"training.{k}" not in request.explicit}
+    for key in [key for key in values if f"training.{key}" in request.explicit]:
+        log.warning("training.%s is given, so the search's %r is not used", key, values.pop(key))
     log.info("training with the best values of search %s: %s", found.info.run_id, values)
     return common.with_training(replace(request, tuned=""), values), str(found.info.run_id)
