@@ -19,6 +19,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 HOME = ROOT / ".demo"
 MODEL = "question-types"
+TRIALS = 2  # each takes 35 s on two idle cores, twice that on busy ones
 QUESTION = "Who wrote Hamlet?"
 
 
@@ -31,7 +32,8 @@ def main() -> None:
         return
     started = time.monotonic()
     prepare()
-    call("mlflow", "run", ".", "--env-manager", "local", "-e", "main", "--experiment-name", MODEL)
+    main_job = ("mlflow", "run", ".", "--env-manager", "local", "-e", "main")
+    call(*main_job, "--experiment-name", MODEL, "-P", f"tuning.max_trials={TRIALS}")
     version = newest_version()
     call("greenroom", "promote", MODEL, version, "--stage", "Production")
     call("greenroom", "deploy", "apply")
@@ -80,15 +82,14 @@ def report(seconds: float) -> None:
     status = answer("greenroom", "status", "--json")
     url = next(row["url"] for row in status if row["endpoint"] == MODEL)
     prediction = answer("greenroom", "predict", MODEL, QUESTION, "--json")["predictions"][0]
-    accuracy = {k: v for k, v in production["metrics"].items() if k.endswith("accuracy")}
+    accuracy = production["metrics"]["accuracy"]
     print(f"\nDone in {seconds:.0f} s.")
     print(f"  version     {production['version']} of {MODEL}, run {production['run_id']}")
-    for name, value in accuracy.items():
-        print(f"  {name:11} {value:.3f} on test questions that training never saw")
+    print(f"  accuracy    {accuracy:.3f} on test questions that training never saw")
     print(f"  endpoint    {url}")
     print(f"  prediction  {QUESTION!r} asks for {prediction['label']} ({prediction['score']:.2f})")
     body = json.dumps({"instances": [QUESTION]})
-    print(f"  ask it      curl {url}/invocations -H 'content-type: application/json' -d '{body}'")
+    print(f"  ask it      curl {url} -H 'content-type: application/json' -d '{body}'")
     ui = Path(sys.executable).parent / "mlflow"
     print(f"  MLflow UI   {ui} ui --backend-store-uri {store()}")
     print("              and open http://127.0.0.1:5000")
