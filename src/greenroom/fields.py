@@ -56,9 +56,7 @@ def scalar(value: Any, kind: type) -> tuple[Any, str]:
         value = float(value)
     if type(value) is not kind:
         return None, wrong
-    if kind is float and not math.isfinite(value):
-        return None, f"{value!r} is not a finite number"
-    return value, ""
+    return _finite(value)
 
 
 _A = {str: "a text", int: "a whole number", float: "a number", bool: "true or false"}
@@ -74,8 +72,12 @@ def _from_text(text: str, kind: type, wrong: str) -> tuple[Any, str]:
         value = kind(text.strip())
     except ValueError:
         return None, wrong
-    if kind is float and not math.isfinite(value):
-        return None, f"{text!r} is not a finite number"
+    return _finite(value)
+
+
+def _finite(value: Any) -> tuple[Any, str]:
+    if isinstance(value, float) and not math.isfinite(value):
+        return None, f"{value!r} is not a finite number"
     return value, ""
 
 

@@ -29,7 +29,7 @@ from mlflow.entities import Run as MlflowRun
 from mlflow.exceptions import MlflowException
 from mlflow.models import ModelSignature
 from mlflow.tracking.context.registry import resolve_tags
-from mlflow.types import ColSpec, DataType, Schema
+from mlflow.types import ColSpec, DataType, Schema, TensorSpec
 from mlflow.utils.mlflow_tags import MLFLOW_PARENT_RUN_ID, MLFLOW_RUN_NAME
 
 from greenroom import names
@@ -390,7 +390,7 @@ def log_model(
 
 
 def _signature(text: str) -> ModelSignature:
-    outputs = [
+    outputs: list[ColSpec | TensorSpec] = [
         ColSpec(DataType.string, "label"),
         ColSpec(DataType.double, "score"),
         ColSpec(DataType.string, "scores"),

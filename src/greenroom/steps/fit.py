@@ -59,7 +59,7 @@ def log_epoch(run: tracking.Run, seen: frozenset[int] = frozenset()) -> Any:
 def log_outcome(run: tracking.Run, outcome: loop.Outcome) -> None:
     """The best epoch's figures without a step, the speed, the curves."""
     best = {f"best_{k}": v for k, v in outcome.best.items() if k.startswith("validation_")}
-    extra = {"best_epoch": outcome.best_epoch, "steps": outcome.steps}
+    extra: dict[str, float] = {"best_epoch": outcome.best_epoch, "steps": outcome.steps}
     if outcome.samples_per_s:
         extra["samples_per_s"] = outcome.samples_per_s
     run.log_metrics({**best, **extra})

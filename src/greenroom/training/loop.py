@@ -358,7 +358,7 @@ def validation_loader(
     """A split in batches of similar lengths; prepared, it is shared out over the processes."""
     order = np.argsort(-data.lengths, kind="stable").tolist()
     return DataLoader(
-        order,  # type: ignore[arg-type]  # a list of indices is a Dataset to torch
+        order,
         batch_size=VALIDATION_BATCH,
         collate_fn=lambda indices: data.batch(np.array(indices), pad_id, multiple),
         generator=torch.Generator(),
@@ -373,7 +373,9 @@ def predict(
     gather_for_metrics leaves out the examples that filled up the last batches.
     """
     model.eval()
-    predictions, references, losses = [], [], []
+    predictions: list[torch.Tensor] = []
+    references: list[torch.Tensor] = []
+    losses: list[torch.Tensor] = []
     with torch.no_grad():
         for ids, mask, labels in loader:
             logits = model(ids, mask).float()

@@ -9,6 +9,7 @@ import matplotlib as mpl
 import numpy as np
 import numpy.typing as npt
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 mpl.use("Agg")
 
@@ -45,7 +46,7 @@ def _curve(title: str, lines: Mapping[str, Sequence[float]], best_epoch: int, fi
         axes.axvline(best_epoch, color=_ORANGE, linestyle=":", label=f"best epoch ({best_epoch})")
     axes.set_title(title, loc="left")
     axes.set_xlabel("epoch")
-    axes.xaxis.get_major_locator().set_params(integer=True)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(axis="y", alpha=0.25)
     axes.legend(frameon=False, fontsize=8)

@@ -9,6 +9,7 @@ demo's questions 8,500 of 30,522 rows remain, and training runs about a quarter 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -67,11 +68,11 @@ def restore(
     whole = reduction.original * decay
     whole[torch.from_numpy(reduction.used)] = small.weight.detach().to(whole)
     padding = None if small.padding_idx is None else int(reduction.used[small.padding_idx])
-    table = nn.Embedding(*whole.shape, padding_idx=padding)
+    table = nn.Embedding(whole.shape[0], whole.shape[1], padding_idx=padding)
     table.weight = nn.Parameter(whole)
     base.set_input_embeddings(table)
 
 
-def embedding_owner(model: nn.Module) -> nn.Module | None:
+def embedding_owner(model: nn.Module) -> Any:
     """The outermost module that has transformers' `get_input_embeddings`, if there is one."""
     return next((m for m in model.modules() if hasattr(m, "get_input_embeddings")), None)
