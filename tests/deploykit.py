@@ -76,38 +76,18 @@ class World:
 
 
 @pytest.fixture(scope="session")
-def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An SQLite store whose tables are made: that takes MLflow seconds."""
-    path = tmp_path_factory.mktemp("store") / "mlflow.db"
-    mlflow.MlflowClient(f"sqlite:///{path}").search_experiments()
-    return path
-
-
-@pytest.fixture(scope="session")
 def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Model folders by seed."""
     return tmp_path_factory.mktemp("models")
 
 
 @pytest.fixture
-def world(
-    tmp_path: Path, empty_store: Path, models: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[World]:
+def world(store: Path, models: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     """A fresh world; every endpoint of it is ended afterwards."""
-    store = tmp_path / "mlflow.db"
-    shutil.copy(empty_store, store)
-    uri = f"sqlite:///{store}"
     with tempfile.TemporaryDirectory(prefix="gr-") as home:  # short: unix sockets lie there
-        monkeypatch.chdir(tmp_path)
         monkeypatch.setenv("GREENROOM_HOME", home)
-        monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
-        monkeypatch.setenv("OMP_NUM_THREADS", "1")
-        for name in ("GREENROOM_DEPLOYMENTS", "MLFLOW_EXPERIMENT_NAME", "MLFLOW_EXPERIMENT_ID"):
-            monkeypatch.delenv(name, raising=False)
-        mlflow.set_tracking_uri(uri)
         mlflow.set_experiment("tests")
-        yield World(tmp_path, models)
+        yield World(store, models)
         deployer = LocalDeployer()
         for state in deployer.observe():
             deployer.remove(state)
-        mlflow.set_tracking_uri(None)

@@ -380,3 +380,7 @@ def _print(value: Any) -> None:
 
 def _cell(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+if __name__ == "__main__":
+    main()

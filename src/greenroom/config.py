@@ -282,10 +282,9 @@ def conditions(raw: Any, where: str, problems: list[str]) -> tuple[specs.Conditi
     gate = []
     for metric, text in raw.items():
         match = _CONDITION.match(text) if isinstance(text, str) else None
-        bound, complaint = (
-            scalar(Override(match[2]), float) if match else (None, f"{text!r} is not a condition")
-        )
+        bound, complaint = scalar(Override(match[2]), float) if match else (0.0, "")
         if match is None or complaint:
+            complaint = complaint or f"{text!r} is not a condition"
             problems.append(f"{where}.{metric}: {complaint}; write '>= 0.85' or '<= 40'")
         else:
             gate.append(specs.Condition(metric, match[1], bound))
@@ -375,7 +374,6 @@ def _deployment(row: Mapping[str, Any], index: int, problems: list[str]) -> spec
             problems,
         ),
         gate=conditions(row.get("gate", {}), f"{where}.gate", problems),
-        **({} if "model" in row else {"model": ""}),
     )
     if not row.get("model"):
         problems.append(f"{where}.model: is missing; name the registered model")

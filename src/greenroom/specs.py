@@ -185,8 +185,8 @@ class Rollout:
 class Deployment:
     """A line of deployments.toml: what serves where."""
 
-    name: str
-    model: str  # the registered model, by its own name (not MLflow's escaped one)
+    name: str = ""
+    model: str = ""  # the registered model, by its own name (not MLflow's escaped one)
     stage: str = ""
     alias: str = ""
     target: str = "local"

@@ -2,9 +2,4 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
-from deploykit import empty_store, models, world  # noqa: F401
+from deploykit import models, world  # noqa: F401
