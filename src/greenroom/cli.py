@@ -83,7 +83,7 @@ _deployments = click.option(
 # -- steps --------------------------------------------------------------------------------------
 
 
-@cli.command(context_settings={"ignore_unknown_options": True, "help_option_names": []})
+@cli.command(context_settings={"ignore_unknown_options": True})
 @click.argument("step")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def run(step: str, arguments: tuple[str, ...]) -> None:

@@ -312,7 +312,6 @@ def test_a_controller_killed_in_a_rollout_is_made_good_by_the_next_look(
 
 def test_watch_follows_the_registry_and_outlives_bad_edits(world: World) -> None:
     world.version(1, accuracy=0.9)
-    log = (world.root / "watch.log").open("w")
     command = [
         "-m",
         "greenroom.cli",
@@ -322,7 +321,8 @@ def test_watch_follows_the_registry_and_outlives_bad_edits(world: World) -> None
         "--deployments",
         str(world.file),
     ]
-    watch = processkit.python(*command, stderr=log)
+    with (world.root / "watch.log").open("w") as log:
+        watch = processkit.python(*command, stderr=log)
     try:
         versions.promote("tiny", 1, stage="Production")
         processkit.until(lambda: _serving() == "1", "version 1 serves")
@@ -334,7 +334,6 @@ def test_watch_follows_the_registry_and_outlives_bad_edits(world: World) -> None
     finally:
         watch.terminate()
         assert watch.wait(30) == 0
-        log.close()
 
 
 def _read(world: World) -> str:
