@@ -32,7 +32,7 @@ from mlflow.tracking.context.registry import resolve_tags
 from mlflow.types import ColSpec, DataType, Schema, TensorSpec
 from mlflow.utils.mlflow_tags import MLFLOW_PARENT_RUN_ID, MLFLOW_RUN_NAME
 
-from greenroom import names
+from greenroom import interrupts, names
 from greenroom.errors import NotFoundError, RetryableError
 
 log = logging.getLogger(__name__)
@@ -73,6 +73,7 @@ class Run:
     id: str
     experiment_id: str
 
+    @interrupts.deferred()
     def log_params(self, params: Mapping[str, Any]) -> None:
         """Parameters, as text. A key that the run has already is left as it is: MLflow allows no
         change, and `mlflow run` writes what the user typed (5e-5) before greenroom writes 5e-05.
@@ -87,6 +88,7 @@ class Run:
         """Metrics of one step, in one request."""
         self.log_history([(step, metrics)])
 
+    @interrupts.deferred()
     def log_history(self, history: Sequence[tuple[int, Mapping[str, float]]]) -> None:
         """Metrics of many steps, in as few requests as MLflow allows."""
         now = int(time.time() * 1000)
@@ -98,11 +100,13 @@ class Run:
         """The steps for which the run has this metric already."""
         return frozenset(m.step for m in client().get_metric_history(self.id, key))
 
+    @interrupts.deferred()
     def set_tags(self, tags: Mapping[str, str]) -> None:
         """Tags, replacing those of the same name."""
         if tags:
             client().log_batch(self.id, tags=[RunTag(k, str(v)) for k, v in tags.items()])
 
+    @interrupts.deferred()
     def log_artifact(self, path: Path, folder: str = "") -> None:
         """One file, or a folder with all in it."""
         if path.is_dir():
@@ -110,14 +114,17 @@ class Run:
         else:
             client().log_artifact(self.id, str(path), folder or None)
 
+    @interrupts.deferred()
     def log_dict(self, value: Any, name: str) -> None:
         """A JSON or YAML artifact, by the ending of its name."""
         client().log_dict(self.id, value, name)
 
+    @interrupts.deferred()
     def log_text(self, text: str, name: str) -> None:
         """A text artifact."""
         client().log_text(self.id, text, name)
 
+    @interrupts.deferred()
     def log_inputs(
         self, name: str, digest: str, source: str, rows: Mapping[str, int], schema: str = ""
     ) -> None:
@@ -178,9 +185,10 @@ def start_run(
         run.set_tags({ERROR: f"{type(error).__name__}: {error}"[:5000]})
         raise
     finally:
-        stop.set()
-        thread.join(timeout=HEARTBEAT_S)
-        client().set_terminated(run.id, status)
+        with interrupts.deferred():
+            stop.set()
+            thread.join(timeout=HEARTBEAT_S)
+            client().set_terminated(run.id, status)
         if adopted:
             os.environ["MLFLOW_RUN_ID"] = adopted
 
@@ -190,6 +198,7 @@ def adopts_run() -> bool:
     return bool(os.environ.get("MLFLOW_RUN_ID"))
 
 
+@interrupts.deferred()
 def _open(existing: str, experiment: str, parent: str, name: str, tags: dict[str, str]) -> Run:
     if existing:
         found = client().get_run(existing)
@@ -226,6 +235,7 @@ def experiment_for(name: str) -> str:
         return str(found.experiment_id)
 
 
+@interrupts.deferred()
 def close(run_id: str, status: str, tags: Mapping[str, str] | None = None) -> None:
     """Ends a run whose process is gone."""
     Run(run_id, "").set_tags(tags or {})
@@ -358,6 +368,7 @@ class LoggedModel:
     uri: str
 
 
+@interrupts.deferred()
 def log_model(
     run: Run,
     folder: Path,
@@ -398,6 +409,7 @@ def _signature(text: str) -> ModelSignature:
     return ModelSignature(Schema([ColSpec(DataType.string, text)]), Schema(outputs))
 
 
+@interrupts.deferred()
 def drop_model(model_id: str) -> None:
     """Marks a logged model as deleted; `mlflow gc` removes its files."""
     client().delete_logged_model(model_id)
@@ -413,6 +425,7 @@ def _active(run: Run) -> Iterator[None]:
         mlflow.end_run("RUNNING")
 
 
+@interrupts.deferred()
 def add_to_model(model_id: str, folder: Path, path: str) -> None:
     """Adds the files of `folder` to a logged model's artifacts, below `path`."""
     client().log_model_artifacts(model_id, str(folder), path)

@@ -28,7 +28,7 @@ from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException
 from mlflow.models import Model as MlflowModel
 
-from greenroom import names, specs
+from greenroom import interrupts, names, specs
 from greenroom.errors import DeployError, NotFoundError, RetryableError, UserError, nearest
 
 STAGES = ("None", "Staging", "Production", "Archived")
@@ -174,9 +174,19 @@ def register(
             raise RetryableError(f"cannot register model {name!r}: {error}") from error
     with _answers(name):
         row = _client().create_model_version(
-            encoded, source=model_uri, run_id=run_id or None, tags=dict(tags or {})
+            encoded,
+            source=model_uri,
+            run_id=run_id or None,
+            tags=dict(tags or {}),
+            model_id=_model_id(model_uri),  # over REST a logged model's source is refused without
         )
     return get(name, row.version)
+
+
+def _model_id(model_uri: str) -> str | None:
+    """The logged model of `models:/m-...`; None for any other source."""
+    last = model_uri.rpartition("/")[2]
+    return last if model_uri.startswith("models:/m-") else None
 
 
 def promote(name: str, version: str | int, *, stage: str = "", alias: str = "") -> Version:
@@ -322,7 +332,8 @@ def _client() -> MlflowClient:
 def _answers(name: str, version: str = "") -> Iterator[None]:
     """MLflow's errors as ours, with what exists instead of what does not."""
     try:
-        yield
+        with interrupts.deferred():
+            yield
     except MlflowException as error:
         if error.error_code == "RESOURCE_DOES_NOT_EXIST":
             raise NotFoundError(_missing(name, version)) from error
