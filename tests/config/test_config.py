@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from greenroom import config, specs
+from greenroom.config import tables
 from greenroom.errors import ConfigError
 from greenroom.specs import Condition, Experiment
 
@@ -32,7 +33,7 @@ def test_an_empty_file_gives_the_defaults(tmp_path: Path) -> None:
 
 
 def test_the_default_experiment_writes_out_every_key() -> None:
-    table = config._read_toml(ROOT / "experiments/question-types.toml")
+    table = tables.read_toml(ROOT / "experiments/question-types.toml")
     for section, cls in (("data", specs.DataSpec), ("training", specs.TrainingSpec)):
         assert set(table[section]) == set(cls.__annotations__)
     assert set(table["tuning"]) == set(specs.TuningSpec.__annotations__)
@@ -216,3 +217,13 @@ def test_a_deployment_is_named_after_its_endpoint(tmp_path: Path) -> None:
 def test_a_bad_deployment_is_refused(tmp_path: Path, text: str, part: str) -> None:
     with pytest.raises(ConfigError, match=part):
         deployments(tmp_path, text)
+
+
+def test_every_place_and_target_that_config_allows_exists() -> None:
+    from greenroom.config.deployments import TARGETS
+    from greenroom.config.hardware import PLACES
+    from greenroom.deploy import base
+    from greenroom.launch import LAUNCHERS
+
+    assert set(PLACES) == set(LAUNCHERS)
+    assert set(TARGETS) == set(base.TARGETS)
