@@ -10,6 +10,7 @@ import mlflow
 import psutil
 import pytest
 
+import greenroom
 import processkit
 from deploykit import World
 from greenroom import paths, versions
@@ -372,3 +373,14 @@ def test_wrong_names_are_answered_with_the_nearest(world: World) -> None:
     world.version(1)
     with pytest.raises(ConfigError, match="greenroom deploy apply tiny"):
         overview.predict("tiny", ["a"], world.file)
+
+
+def test_the_functions_of_the_package_answer_as_the_commands(world: World) -> None:
+    world.version(1, accuracy=0.9)
+    greenroom.promote("tiny", 1, stage="Production")
+    _apply(world)
+    assert greenroom.production("tiny", world.file).version == "1"
+    assert [row.actual_version for row in greenroom.deployments(world.file)] == ["1"]
+    assert greenroom.predict("tiny", ["a dog"], world.file) == LocalDeployer().predict(
+        "tiny", ["a dog"]
+    )

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import processkit
 from deploykit import World
-
 from greenroom import config, versions
 from greenroom.deploy.local import LocalDeployer
 
