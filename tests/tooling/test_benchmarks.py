@@ -12,7 +12,7 @@ import pytest
 import processkit
 
 ROOT = Path(__file__).resolve().parents[2]
-FIGURES = ("samples_per_s", "seconds", "accuracy")
+FIGURES = ("samples_per_s", "seconds", "cpu_seconds", "accuracy")
 
 
 @pytest.mark.slow
