@@ -19,7 +19,8 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 @contextlib.contextmanager
 def deferred() -> Iterator[None]:
-    """SIGINT and SIGTERM that come inside the block take effect when it ends.
+    """SIGINT and SIGTERM that come inside the block take effect when it ends, a second one at once
+    (a write to a store that is away may take minutes).
 
     Outside the main thread, where Python delivers no signals, it does nothing.
     """
@@ -30,6 +31,13 @@ def deferred() -> Iterator[None]:
 
     def note(signum: int, frame: FrameType | None) -> None:
         pending.append(signum)
+        if len(pending) > 1:
+            restore()
+            os.kill(os.getpid(), signum)
+
+    def restore() -> None:
+        for known, handler in before.items():
+            signal.signal(known, handler)
 
     # A handler that was not installed from Python is None, and could not be put back.
     before: dict[int, Any] = {s: h for s in _SIGNALS if (h := signal.getsignal(s)) is not None}
@@ -38,7 +46,6 @@ def deferred() -> Iterator[None]:
     try:
         yield
     finally:
-        for signum, handler in before.items():
-            signal.signal(signum, handler)
-        if pending:
+        restore()
+        if len(pending) == 1:
             os.kill(os.getpid(), pending[0])

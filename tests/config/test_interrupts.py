@@ -55,6 +55,21 @@ def test_it_is_not_lost_when_the_block_fails() -> None:
     assert isinstance(caught.value.__context__, ValueError)
 
 
+def test_a_second_one_does_not_wait() -> None:
+    reached = []
+
+    @interrupts.deferred()
+    def write() -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        reached.append("first")
+        os.kill(os.getpid(), signal.SIGINT)
+        reached.append("second")
+
+    with pytest.raises(Stopped):
+        write()
+    assert reached == ["first"]
+
+
 def test_outside_the_main_thread_nothing_changes() -> None:
     before = signal.getsignal(signal.SIGINT)
     seen = []
