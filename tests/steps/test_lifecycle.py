@@ -201,3 +201,12 @@ def test_from_python(project: Path) -> None:
     )
     assert (result.step, result.version) == ("train", "1")
     assert json.loads(result.to_json())["metrics"]["train_loss"] > 0
+
+
+def test_a_name_that_mlflow_cannot_hold(step: Step) -> None:
+    assert step("train", "--name", "org/model: größe 😀") == 0
+    assert versions.list_models() == ("org/model: größe 😀",)
+    (stored,) = MlflowClient().search_registered_models()
+    assert stored.name == "org_x2F_model_x3A_ gr_xF6__xDF_e _x1F600_"
+    assert step("evaluate", "--name", "org/model: größe 😀") == 0
+    assert versions.latest("org/model: größe 😀").evaluated
