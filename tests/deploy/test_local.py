@@ -120,7 +120,7 @@ class Load:
 
     port: int
     stop: threading.Event = field(default_factory=threading.Event)
-    served: list[str] = field(default_factory=list)
+    served: list[tuple[float, str]] = field(default_factory=list)  # when sent, by which version
     failures: list[str] = field(default_factory=list)
 
     def client(self) -> None:
@@ -128,6 +128,7 @@ class Load:
         body = json.dumps({"instances": [TEXT]}).encode()
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
         while not self.stop.is_set():
+            sent = time.monotonic()
             try:
                 connection.request("POST", "/invocations", body)
                 answer = connection.getresponse()
@@ -138,7 +139,7 @@ class Load:
                 continue
             if answer.status != 200:
                 self.failures.append(f"{answer.status} {text!r}")
-            self.served.append(answer.headers["X-Greenroom-Version"] or "")
+            self.served.append((sent, answer.headers["X-Greenroom-Version"] or ""))
         connection.close()
 
 
@@ -151,16 +152,16 @@ def test_swaps_fail_no_request(deployer: LocalDeployer, models: Path) -> None:
     try:
         for version in range(1, 6):
             _deploy(deployer, _wanted(str(version)), _folder(models, version % 3))
-            # After the switch has been answered no request gets the old version.
-            mark = len(load.served) + len(clients)
-            processkit.until(lambda m=mark: len(load.served) > m + 50, "requests go on")
-            assert set(load.served[mark:]) == {str(version)}
+            # No request that is sent once the switch was answered gets the old version.
+            switched, mark = time.monotonic(), len(load.served) + 100
+            processkit.until(lambda m=mark: len(load.served) > m, "requests go on")
+            assert {by for sent, by in load.served if sent > switched} == {str(version)}
     finally:
         load.stop.set()
         for client in clients:
             client.join()
     assert load.failures == []
-    assert set(load.served) == {str(v) for v in range(6)}
+    assert {by for _, by in load.served} == {str(v) for v in range(6)}
     print(f"\nswaps under load: {len(load.served)} requests, {len(load.failures)} failures")
     processkit.until(lambda: len(_front().children()) == 1, "the old workers end")
 

@@ -165,9 +165,14 @@ def test_sigterm_answers_what_is_in_flight(model: Path) -> None:
     try:
         processkit.until(lambda: processkit.answers(port), "the server is ready")
         body = json.dumps({"instances": ["what is the big dog"] * 20_000}).encode()
-        head = b"POST /invocations HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n" % len(body)
+        head = (
+            b"POST /invocations HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\n"
+            b"Content-Length: %d\r\n\r\n" % len(body)
+        )
         with socket.create_connection(("127.0.0.1", port), timeout=60) as client:
-            client.sendall(head + body[:-1])
+            client.sendall(head)
+            assert client.recv(1 << 16).startswith(b"HTTP/1.1 100")  # now it is in flight
+            client.sendall(body[:-1])
             process.send_signal(signal.SIGTERM)
             processkit.until(lambda: _refuses(port), "no new connection is taken")
             client.sendall(body[-1:])

@@ -12,6 +12,10 @@ import time
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
+# A request that was sent before the end began may not have been read yet: for so long nothing must
+# be in flight.
+QUIET_S = 0.25
+
 
 class Drain:
     """Counts an application's requests in flight, from their headers to their answers."""
@@ -42,6 +46,9 @@ class Drain:
         for site in list(runner.sites):
             await site.stop()
         deadline = time.monotonic() + timeout_s
-        while self.in_flight and time.monotonic() < deadline:
+        quiet = time.monotonic()
+        while time.monotonic() < min(deadline, quiet + QUIET_S):
+            if self.in_flight:
+                quiet = time.monotonic()
             await asyncio.sleep(0.02)
         await runner.cleanup()
