@@ -6,24 +6,24 @@ Each returns a frozen value; its `to_json()` is what the command prints. Reached
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from greenroom import versions
 from greenroom.deploy import overview
-from greenroom.specs import EndpointStatus, Production
-from greenroom.versions import Version
+from greenroom.specs import EndpointStatus, Predictions, Production, Promotion
 
 
 def production(name: str, deployments: str | Path | None = None) -> Production:
     """What is in production of a model: the version that is served, also after a rollback."""
-    return overview.production(name, deployments).production
+    return overview.production(name, deployments)
 
 
-def promote(name: str, version: str | int, *, stage: str = "", alias: str = "") -> Version:
+def promote(name: str, version: str | int, *, stage: str = "", alias: str = "") -> Promotion:
     """Gives a version a stage or an alias; `greenroom watch` makes the endpoints follow."""
-    return versions.promote(name, version, stage=stage, alias=alias)
+    done = versions.promote(name, version, stage=stage, alias=alias)
+    return Promotion(done.model, done.version, done.stage, done.aliases)
 
 
 def deployments(path: str | Path | None = None) -> tuple[EndpointStatus, ...]:
@@ -31,8 +31,6 @@ def deployments(path: str | Path | None = None) -> tuple[EndpointStatus, ...]:
     return overview.status(path)
 
 
-def predict(
-    name: str, instances: Sequence[Any], path: str | Path | None = None
-) -> list[Mapping[str, Any]]:
+def predict(name: str, instances: Sequence[Any], path: str | Path | None = None) -> Predictions:
     """The predictions of an endpoint, or of the one that serves a model."""
     return overview.predict(name, instances, path)

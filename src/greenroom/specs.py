@@ -218,9 +218,41 @@ class Production:
     snapshot: str
     git_commit: str
     endpoints: tuple[Mapping[str, Any], ...]
+    overruled: str = ""  # after a rollback: the version that the registry selects, and none serves
+
+    def to_dict(self) -> dict[str, Any]:
+        """The object that scripts may count on; "overruled" is in it only after a rollback."""
+        table: dict[str, Any] = as_plain(self)
+        overruled = table.pop("overruled")
+        return {**table, "overruled": True} if overruled else table
 
     def to_json(self) -> str:
-        """The JSON object that scripts may count on."""
+        """The same as JSON."""
+        return json.dumps(self.to_dict(), ensure_ascii=False)
+
+
+@dataclass(frozen=True)
+class Promotion:
+    """Where a version is after it was promoted."""
+
+    model: str
+    version: str
+    stage: str
+    aliases: tuple[str, ...]
+
+    def to_json(self) -> str:
+        """One JSON object."""
+        return json.dumps(as_plain(self), ensure_ascii=False)
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """An endpoint's answers, in the order of the instances."""
+
+    predictions: tuple[Mapping[str, Any], ...]
+
+    def to_json(self) -> str:
+        """As the endpoint answers: `{"predictions": [...]}`."""
         return json.dumps(as_plain(self), ensure_ascii=False)
 
 

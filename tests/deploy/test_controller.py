@@ -166,7 +166,7 @@ def test_rollback_puts_the_last_good_one_back_until_the_registry_changes(world: 
     assert (done.from_version, done.version, _serving()) == ("3", "2", "2")
     assert _apply(world) == ()  # and it stays
     answer = overview.production("tiny", world.file)
-    assert (answer.production.version, answer.overruled) == ("2", "3")
+    assert (answer.version, answer.overruled) == ("2", "3")
     assert answer.to_dict()["overruled"] is True
     assert "rolled back" in overview.status(world.file)[0].reason
     assert rollback.roll_back("tiny", world.file).version == "1"
@@ -381,6 +381,6 @@ def test_the_functions_of_the_package_answer_as_the_commands(world: World) -> No
     _apply(world)
     assert greenroom.production("tiny", world.file).version == "1"
     assert [row.actual_version for row in greenroom.deployments(world.file)] == ["1"]
-    assert greenroom.predict("tiny", ["a dog"], world.file) == LocalDeployer().predict(
-        "tiny", ["a dog"]
-    )
+    assert list(
+        greenroom.predict("tiny", ["a dog"], world.file).predictions
+    ) == LocalDeployer().predict("tiny", ["a dog"])

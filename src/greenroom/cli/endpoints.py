@@ -25,9 +25,9 @@ def predict(name: str, texts: tuple[str, ...], as_json: bool, deployments: str |
 
     answers = overview.predict(name, list(texts), deployments)
     if as_json:
-        print_json({"predictions": answers})
+        click.echo(answers.to_json())
         return
-    for text, answer in zip(texts, answers, strict=True):
+    for text, answer in zip(texts, answers.predictions, strict=True):
         cut = " (truncated)" if answer.get("truncated") else ""
         click.echo(f"{answer['label']}\t{answer['score']:.4f}\t{text}{cut}")
 

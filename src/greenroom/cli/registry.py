@@ -21,22 +21,15 @@ def promote(name: str, version: str, stage: str | None, alias: str | None, as_js
     greenroom promote question-types 3 --alias champion
     greenroom promote question-types 3 --stage Archived     # takes it off: demotion
     """
-    from greenroom import versions
+    from greenroom import api, versions
 
     if bool(stage) == bool(alias):
         raise click.UsageError("give either --stage or --alias")
     stages = {known.lower(): known for known in versions.STAGES}
     stage = stages.get((stage or "").lower(), stage)
-    done = versions.promote(name, version, stage=stage or "", alias=alias or "")
+    done = api.promote(name, version, stage=stage or "", alias=alias or "")
     if as_json:
-        print_json(
-            {
-                "model": done.model,
-                "version": done.version,
-                "stage": done.stage,
-                "aliases": list(done.aliases),
-            }
-        )
+        click.echo(done.to_json())
     else:
         what = f"in stage {done.stage}" if stage else f"alias {alias}"
         click.echo(f"{done.model} version {done.version}: {what}")
@@ -49,21 +42,19 @@ def promote(name: str, version: str, stage: str | None, alias: str | None, as_js
 def production(name: str, as_json: bool, deployments: str | None) -> None:
     """Say which version of model NAME is in production, and where it came from."""
     from greenroom.deploy import overview
-    from greenroom.specs import as_plain
 
     answer = overview.production(name, deployments)
     if answer.overruled:
         click.echo(
             f"The registry is overruled: it selects version {answer.overruled}, and a rollback put "
-            f"version {answer.production.version} back. Its next change of a stage or an alias "
+            f"version {answer.version} back. Its next change of a stage or an alias "
             f"ends that.",
             err=True,
         )
-    table = as_plain(answer.to_dict())
     if as_json:
-        print_json(table)
+        click.echo(answer.to_json())
         return
-    for key, value in table.items():
+    for key, value in answer.to_dict().items():
         click.echo(f"{key:12} {cell(value)}")
 
 

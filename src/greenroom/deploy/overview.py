@@ -14,7 +14,7 @@ from greenroom.deploy.controller import Plan
 from greenroom.deploy.desired import Wanted
 from greenroom.deploy.rollback import find
 from greenroom.errors import ConfigError, NotFoundError, nearest
-from greenroom.specs import Deployment, EndpointStatus, Production
+from greenroom.specs import Deployment, EndpointStatus, Predictions, Production
 
 
 def status(path: str | Path | None = None) -> tuple[EndpointStatus, ...]:
@@ -58,23 +58,7 @@ def _phase(want: Wanted, found: EndpointState | None) -> tuple[str, str]:
     return "serving", "; ".join(want.warnings)
 
 
-@dataclasses.dataclass(frozen=True)
-class InProduction:
-    """The answer, and what to say beside it."""
-
-    production: Production
-    overruled: str = ""  # the version that the registry selects, while a rollback stands
-
-    def to_dict(self) -> dict[str, Any]:
-        """As `greenroom production --json` prints it; "overruled" is there only when so."""
-        table = {
-            field.name: getattr(self.production, field.name)
-            for field in dataclasses.fields(self.production)
-        }
-        return {**table, "overruled": True} if self.overruled else table
-
-
-def production(name: str, path: str | Path | None = None) -> InProduction:
+def production(name: str, path: str | Path | None = None) -> Production:
     """The version of a model (or of a deployment's model) that is in production.
 
     That is the one in stage Production, or where a model has none and is deployed by an alias, the
@@ -90,7 +74,8 @@ def production(name: str, path: str | Path | None = None) -> InProduction:
         if want.model is None:
             versions.look(model)  # says what is wrong
         version, overruled = want.version, want.overruled
-    return InProduction(versions.production(model, version, _endpoints(model, own)), overruled)
+    found = versions.production(model, version, _endpoints(model, own))
+    return dataclasses.replace(found, overruled=overruled)
 
 
 def _main(own: Sequence[Deployment]) -> Deployment:
@@ -125,10 +110,14 @@ def _endpoints(model: str, own: Sequence[Deployment]) -> list[Mapping[str, Any]]
     ]
 
 
-def predict(
-    name: str, instances: Sequence[Any], path: str | Path | None = None
-) -> list[Mapping[str, Any]]:
+def predict(name: str, instances: Sequence[Any], path: str | Path | None = None) -> Predictions:
     """The predictions of an endpoint, or of the one that serves a model."""
+    return Predictions(tuple(_ask(name, instances, path)))
+
+
+def _ask(
+    name: str, instances: Sequence[Any], path: str | Path | None
+) -> Sequence[Mapping[str, Any]]:
     deployer = load_deployer("local")
     serving = [s for s in deployer.observe() if s.serves]
     if name in {s.endpoint for s in serving}:
