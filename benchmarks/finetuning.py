@@ -10,7 +10,7 @@ included. Afterwards every side's model labels the same test rows.
               bfloat16, fused AdamW, without progress bar, logging and saving. Tried and slower:
               torch_compile (11 samples/s: it compiles anew for each shape), a loader process (74).
 
-Run it with: python benchmarks/finetuning.py [--json] [--runs 5] [--rows 2048] [--epochs 2]
+Run it with: python benchmarks/finetuning.py [--json] [--runs 3] [--rows 1024] [--epochs 2]
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ def main() -> None:
     """Measures all sides, or, as a child process, one of them once."""
     parser = argparse.ArgumentParser(description="Fine-tuning against transformers' Trainer")
     parser.add_argument("--json", action="store_true", help="print one line of JSON alone")
-    parser.add_argument("--runs", type=int, default=5)
-    parser.add_argument("--rows", type=int, default=2048)
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--rows", type=int, default=1024)
     parser.add_argument("--epochs", type=int, default=2)
     parser.add_argument("--threads", type=int, default=0, help="0: as many as there are cores")
     parser.add_argument("--side", choices=list(SIDES), help=argparse.SUPPRESS)
