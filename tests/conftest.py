@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
+import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -42,6 +44,10 @@ def store(tmp_path: Path, empty_store: Path, monkeypatch: pytest.MonkeyPatch) ->
     for name in _INHERITED:
         monkeypatch.delenv(name, raising=False)
     shutil.copyfile(empty_store, tmp_path / "mlflow.db")
+    with contextlib.closing(sqlite3.connect(tmp_path / "mlflow.db")) as database, database:
+        # Where the template's default experiment keeps its artifacts is not this test's.
+        artifacts = (str(tmp_path / "mlruns/0"),)
+        database.execute("UPDATE experiments SET artifact_location = ?", artifacts)
     uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
     monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
     monkeypatch.setenv("GREENROOM_HOME", str(tmp_path / "home"))

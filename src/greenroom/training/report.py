@@ -47,6 +47,7 @@ def _curve(title: str, lines: Mapping[str, Sequence[float]], best_epoch: int, fi
     axes.set_title(title, loc="left")
     axes.set_xlabel("epoch")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.set_xlim(0.5, max(map(len, lines.values())) + 0.5)
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(axis="y", alpha=0.25)
     axes.legend(frameon=False, fontsize=8)
