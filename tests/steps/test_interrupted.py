@@ -160,11 +160,40 @@ def test_a_search_goes_on_after_its_finished_trials(
     assert runs(statuses=["RUNNING"]) == []
 
 
+def test_under_mlflow_run_a_search_goes_on_in_its_first_run(
+    step: Step, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, started = loop.train, 0
+
+    def second_is_killed(*args: object, **options: object) -> object:
+        nonlocal started
+        started += 1
+        if started == 2:
+            raise Killed
+        return real(*args, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(tune.loop, "train", second_is_killed)
+    with pytest.raises(Killed):
+        step("tune")
+    monkeypatch.setattr(tune.loop, "train", real)
+    (first,) = runs("tune")
+    reopen_as_dead(first)
+    made = MlflowClient().create_run(tracking.experiment_for("elsewhere")).info.run_id
+    monkeypatch.setenv("MLFLOW_RUN_ID", made)
+    assert step("tune") == 0
+    monkeypatch.delenv("MLFLOW_RUN_ID")
+    finished, pointer = (MlflowClient().get_run(i) for i in (first.info.run_id, made))
+    assert finished.info.status == "FINISHED"
+    assert pointer.data.tags["greenroom.continues"] == first.info.run_id
+    assert pointer.data.tags["greenroom.best"] == finished.data.tags["greenroom.best"]
+    parents = {run.data.tags["mlflow.parentRunId"] for run in runs("trial")}
+    assert parents == {first.info.run_id}
+    assert step("train", "--tuned", "latest") == 0
+
+
 def reopen_as_dead(run: Run) -> None:
     """The state that SIGKILL leaves: RUNNING, with the heartbeat of a process that is gone."""
     client = MlflowClient()
-    gone = subprocess.run([shutil.which("true") or "/bin/true"], check=True)
-    assert gone.returncode == 0
     beat = f'{{"host": "{os.uname().nodename}", "pid": 999999999, "started": 1, "time": 1}}'
     client.set_tag(run.info.run_id, tracking.HEARTBEAT, beat)
     client.update_run(run.info.run_id, status="RUNNING")

@@ -48,9 +48,8 @@ def reduce(model: nn.Module, tokens: npt.NDArray[np.int32], pad_id: int) -> Redu
     padding = None if table.padding_idx is None else int(new_ids[table.padding_idx])
     if padding == -1:
         return None
-    small = nn.Embedding(len(used), table.embedding_dim, padding_idx=padding)
-    small.weight = nn.Parameter(original[torch.from_numpy(used)].clone())
-    base.set_input_embeddings(small)
+    rows = original[torch.from_numpy(used)]
+    base.set_input_embeddings(nn.Embedding.from_pretrained(rows, freeze=False, padding_idx=padding))
     return Reduction(used, new_ids, original)
 
 
@@ -68,9 +67,9 @@ def restore(
     whole = reduction.original * decay
     whole[torch.from_numpy(reduction.used)] = small.weight.detach().to(whole)
     padding = None if small.padding_idx is None else int(reduction.used[small.padding_idx])
-    table = nn.Embedding(whole.shape[0], whole.shape[1], padding_idx=padding)
-    table.weight = nn.Parameter(whole)
-    base.set_input_embeddings(table)
+    base.set_input_embeddings(
+        nn.Embedding.from_pretrained(whole, freeze=False, padding_idx=padding)
+    )
 
 
 def embedding_owner(model: nn.Module) -> Any:
