@@ -64,7 +64,10 @@ def test_a_killed_training_goes_on_in_its_run(entry: Entry, step: Step, project:
     finished = runs("train")[0]
     assert finished.info.run_id == killed.info.run_id
     assert finished.info.status == "FINISHED"
-    assert values(finished) == expected
+    # Two processes may sum in another order, by where their memory lies; a lost random state moves
+    # these values by percents. Inside one process tests/training asks for equality bit for bit.
+    for key, row in values(finished).items():
+        assert row == pytest.approx(expected[key], rel=1e-3), key
     assert len(runs("train")) == 2
     assert versions.latest("small").version == "2"
 
