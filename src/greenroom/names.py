@@ -7,6 +7,7 @@ names, and MLflow parameter keys.
 
 from __future__ import annotations
 
+import hashlib
 import re
 import string
 
@@ -27,6 +28,16 @@ def encode(name: str) -> str:
         plain = ch in _SAFE and not outer_space and not literal and not (only_dots and ch == ".")
         out.append(ch if plain else f"_x{ord(ch):X}_")
     return "".join(out)
+
+
+def fit(encoded: str, limit: int) -> str:
+    """`encoded`, or where it is longer than `limit` its beginning and a digest of the whole.
+
+    What was cut cannot be decoded: whoever shortens keeps the whole name somewhere.
+    """
+    if len(encoded) <= limit:
+        return encoded
+    return f"{encoded[: limit - 11]}-{hashlib.sha256(encoded.encode()).hexdigest()[:10]}"
 
 
 def decode(name: str) -> str:

@@ -7,9 +7,12 @@ A function only names its folder; whoever writes there makes it.
 from __future__ import annotations
 
 import os
+import tempfile
 from pathlib import Path
 
 import platformdirs
+
+from greenroom.errors import ConfigError
 
 
 def home() -> Path:
@@ -17,6 +20,19 @@ def home() -> Path:
     given = os.environ.get("GREENROOM_HOME", "").strip()
     folder = Path(given).expanduser() if given else Path(platformdirs.user_data_dir("greenroom"))
     return folder.absolute()
+
+
+def check_home() -> None:
+    """Raises `ConfigError` where greenroom's folder cannot be made or written."""
+    try:
+        home().mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=home()):
+            pass
+    except OSError as error:
+        raise ConfigError(
+            f"GREENROOM_HOME: {home()} cannot be written ({error.strerror}); set it to a folder of "
+            "yours"
+        ) from error
 
 
 def snapshots() -> Path:

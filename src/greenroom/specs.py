@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -28,6 +29,8 @@ def as_plain(value: Any) -> Any:
         return {str(k): as_plain(v) for k, v in value.items()}
     if isinstance(value, (list, tuple)):
         return [as_plain(v) for v in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None  # JSON has neither NaN nor infinity
     return value
 
 

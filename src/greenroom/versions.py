@@ -152,6 +152,13 @@ def select(model: Model, *, stage: str = "", alias: str = "") -> Version | None:
     return seen or get(model.name, number)
 
 
+def of_run(name: str, run_id: str) -> Version | None:
+    """The version that a run registered, if it has."""
+    with _answers(name):
+        rows = _client().search_model_versions(f"run_id = '{run_id}'")
+    return next((_version(name, r, {}) for r in rows if r.name == names.encode(name)), None)
+
+
 def list_models() -> tuple[str, ...]:
     """The names of all registered models, for messages and completion."""
     with _answers(""):

@@ -111,7 +111,10 @@ def test_all_problems_come_in_one_message(tmp_path: Path) -> None:
         ("models = 3\n", "not a list"),
         ("name = ''\n", "must not be empty"),
         ("name = '" + "x" * 101 + "'\n", "100 are allowed"),
-        ("[tuning.space]\nuse_validation = '0->1'\n", "needs a numeric key"),
+        ("[tuning.space]\nprecision = '0->1'\n", "needs a numeric key"),
+        ("[tuning.space]\nuse_validation = 'true,false'\n", "cannot be searched"),
+        ("[tuning.space]\nobjective = 'loss,accuracy'\n", "cannot be searched"),
+        ("[data]\nsplits = 'column:'\n", "names no column"),
         ("[tuning.space]\nprecision = 'fp32,fp64'\n", "unknown value 'fp64'"),
         ("[tuning.space]\nlearning_rate = 3\n", "not a text"),
     ],
@@ -157,6 +160,8 @@ def test_experiment_and_hardware_problems_come_together() -> None:
 
 
 def test_the_placeholders_of_mlproject_mean_nothing_given() -> None:
+    with pytest.raises(ConfigError, match="run: is for the step evaluate, not train"):
+        config.parse_arguments("train", ["--run", "x"])
     request = config.parse_arguments("train", ["--tuned", "none", "--run", "latest"])
     assert (request.tuned, request.run, request.explicit) == ("", "", ())
 

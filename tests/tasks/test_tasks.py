@@ -49,8 +49,11 @@ def test_a_users_task(module: str) -> None:
     [
         ("clasification", "unknown task 'clasification'; did you mean 'classification'?"),
         ("their_tasks:", "unknown task 'their_tasks:'"),
-        ("their_task:GOOD", "cannot be imported: No module named 'their_task'"),
-        ("needs_more:TASK", "cannot be imported: No module named 'no_such_library'"),
+        (
+            "their_task:GOOD",
+            "cannot be imported: ModuleNotFoundError: No module named 'their_task'",
+        ),
+        ("needs_more:TASK", "ModuleNotFoundError: No module named 'no_such_library'"),
         ("their_tasks:GOD", "has no 'GOD'; did you mean 'GOOD'?"),
         ("their_tasks:OTHER", "is of type dict; it must be a greenroom.tasks.Task"),
         (

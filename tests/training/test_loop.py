@@ -138,6 +138,56 @@ def test_patience_stops_and_the_best_weights_return(tmp_path: Path, in_folder: b
     assert_equal(toy.weights(job), toy.weights(again))
 
 
+def test_a_number_beats_nan() -> None:
+    values = iter([math.nan, 0.9, 0.8])
+    job = toy.job(replace(SPEC, epochs=3))
+    job = replace(job, compute_metrics=lambda p, r: {"accuracy": next(values)})
+    assert loop.train(job).best_epoch == 2
+
+
+def test_an_objective_that_the_task_does_not_compute() -> None:
+    job = replace(toy.job(SPEC), compute_metrics=lambda p, r: {"kappa": 1.0})
+    with pytest.raises(TrainingError, match=r"no 'accuracy'; it computes: loss, kappa"):
+        loop.train(job)
+
+
+def test_weights_that_became_infinite_in_the_last_step() -> None:
+    spec = replace(SPEC, max_steps=1, learning_rate=1e38, warmup_fraction=0.0, max_grad_norm=0.0)
+    with pytest.raises(TrainingError, match="weights are not finite"):
+        loop.train(toy.job(replace(spec, learning_rate=1e39), validation=0))
+
+
+def test_inputs_come_in_the_order_of_the_keys() -> None:
+    class Swapped(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = toy.model(dropout=0.0)
+
+        def forward(self, attention_mask: torch.Tensor, input_ids: torch.Tensor) -> torch.Tensor:
+            logits: torch.Tensor = self.inner(input_ids, attention_mask)
+            return logits
+
+    straight, expected = trained(SPEC, dropout=0.0)
+    job = replace(
+        toy.job(SPEC, dropout=0.0),
+        model=Swapped(),
+        input_keys=("attention_mask", "input_ids"),
+    )
+    assert loop.train(job).history == expected.history
+    assert_equal({k[len("inner.") :]: v for k, v in toy.weights(job).items()}, straight)
+
+
+def test_a_batch_larger_than_the_data_is_the_data() -> None:
+    _, outcome = trained(replace(SPEC, batch_size=100_000))
+    assert (outcome.steps, outcome.hardware.accumulation) == (3, 4)
+
+
+def test_two_precisions_in_one_process() -> None:
+    for precision in ("bf16", "fp32"):
+        _, outcome = trained(replace(SPEC, epochs=1, precision=precision))
+        assert outcome.hardware.precision == precision
+
+
 def test_max_steps_cuts_the_last_epoch() -> None:
     _, outcome = trained(replace(SPEC, max_steps=10))
     assert outcome.steps == 10
@@ -171,18 +221,22 @@ class Killed(BaseException):
     """Stands for a kill: nothing may catch it."""
 
 
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
 @pytest.mark.parametrize("after", [1, 2, 3])
-def test_resumed_after_an_epoch_it_ends_the_same(tmp_path: Path, after: int) -> None:
-    unkilled, expected = trained(SPEC)
+def test_resumed_after_an_epoch_it_ends_the_same(
+    tmp_path: Path, after: int, precision: str
+) -> None:
+    spec = replace(SPEC, precision=precision)
+    unkilled, expected = trained(spec)
 
     def kill(epoch: int, row: loop.Metrics) -> None:
         if epoch == after:
             raise Killed
 
     with pytest.raises(Killed):
-        loop.train(toy.job(SPEC), tmp_path / "c", kill)
+        loop.train(toy.job(spec), tmp_path / "c", kill)
     seen: list[int] = []
-    job = toy.job(SPEC)
+    job = toy.job(spec)
     outcome = loop.train(job, tmp_path / "c", lambda epoch, row: seen.append(epoch))
     assert outcome.resumed
     assert seen == [1, 2, 3]
@@ -225,6 +279,24 @@ def test_a_checkpoint_that_was_being_written_is_no_checkpoint(tmp_path: Path) ->
     outcome = loop.train(job, folder)
     assert not outcome.resumed
     assert len(list(folder.glob("step-*"))) == 1, "older checkpoints are removed"
+
+
+def test_half_removed_checkpoints_are_never_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "c"
+    loop.train(toy.job(SPEC), folder)
+
+    def dies_at_once(path: Path, ignore_errors: bool = False) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(loop.shutil, "rmtree", dies_at_once)
+        with pytest.raises(Killed):
+            loop.remove_checkpoints(folder)
+    assert not loop.train(toy.job(SPEC), folder).resumed
+    loop.remove_checkpoints(folder)
+    assert list(tmp_path.iterdir()) == []
 
 
 # -- hardware ---------------------------------------------------------------------------------

@@ -10,6 +10,8 @@ from greenroom.config.hardware import load_profile
 from greenroom.errors import ConfigError, nearest
 
 OPTIONS = ("experiment", "hardware", "tuned", "run")
+_ONLY = {"tuned": "train", "run": "evaluate"}
+_NONE = {"tuned": "none", "run": "latest"}  # MLproject's defaults: as if nothing were given
 
 
 def parse_arguments(step: str, argv: Sequence[str]) -> specs.Request:
@@ -38,6 +40,9 @@ def make_request(
     experiment, profile = specs.Experiment(), specs.Profile()
     if step not in specs.STEPS:
         problems.append(f"unknown step {step!r}; {nearest(step, specs.STEPS)}")
+    for option, only in _ONLY.items():
+        if options.get(option, "") not in ("", _NONE[option]) and step != only:
+            problems.append(f"{option}: is for the step {only}, not {step}")
     try:
         experiment = load_experiment(options.get("experiment") or None, overrides)
     except ConfigError as error:
@@ -48,14 +53,8 @@ def make_request(
         problems += error.problems
     if problems:
         raise ConfigError(problems)
-    return specs.Request(
-        step,
-        experiment,
-        profile,
-        "" if options.get("tuned") == "none" else options.get("tuned", ""),
-        "" if options.get("run") == "latest" else options.get("run", ""),
-        tuple(sorted(overrides)),
-    )
+    tuned, run = ("" if options.get(o) == none else options.get(o, "") for o, none in _NONE.items())
+    return specs.Request(step, experiment, profile, tuned, run, tuple(sorted(overrides)))
 
 
 def split_arguments(argv: Sequence[str]) -> tuple[dict[str, str], dict[str, str]]:

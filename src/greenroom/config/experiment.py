@@ -27,6 +27,11 @@ DEFAULT_EXPERIMENT = "experiments/question-types.toml"
 BUILT_IN_TASKS = ("classification",)
 FORMATS = ("auto", "csv", "tsv", "jsonl", "parquet", "trec", "hub")
 
+_NOT_SEARCHED = {
+    "objective": "it is what trials are compared by",
+    "use_validation": "trials are compared on the validation split",
+}
+
 # Seeds feed numpy's and torch's generators, which take 32 unsigned bits alike.
 _SEED = between(0, 2**32)
 
@@ -40,6 +45,7 @@ CHECKS: Mapping[str, Mapping[str, Check]] = {
         "test_fraction": between(0, 1),
         "max_length": at_least(3),  # one token between [CLS] and [SEP]
         "seed": _SEED,
+        "splits": lambda v: "column: names no column; write column:NAME" if v == "column:" else "",
     },
     "training": {
         "epochs": at_least(1),
@@ -69,13 +75,9 @@ def load_experiment(
 ) -> specs.Experiment:
     """The experiment of the file at `path`, with dotted `overrides` on top.
 
-    Without a path: experiments/question-types.toml, or the same values built in where there is no
-    such file.
+    Without a path: experiments/question-types.toml of the working folder.
     """
-    if path is None and not Path(DEFAULT_EXPERIMENT).exists():
-        table: dict[str, Any] = {}
-    else:
-        table = read_toml(Path(path or DEFAULT_EXPERIMENT))
+    table = read_toml(Path(path or DEFAULT_EXPERIMENT))
     for key, text in (overrides or {}).items():
         put(table, key.split("."), Override(text), key)
     return _experiment(table)
@@ -195,6 +197,9 @@ def _space(raw: Any, problems: list[str]) -> tuple[specs.Parameter, ...]:
         where = f"tuning.space.{name}"
         if name not in hints:
             problems.append(f"{where}: unknown [training] key; {nearest(name, hints)}")
+            continue
+        if name in _NOT_SEARCHED:
+            problems.append(f"{where}: cannot be searched: {_NOT_SEARCHED[name]}")
             continue
         try:
             if not isinstance(text, str):

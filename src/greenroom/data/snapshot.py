@@ -60,8 +60,14 @@ class Snapshot:
             raise DataError(
                 f"snapshot {self.id} has no split {name!r}; {nearest(name, self.manifest.splits)}"
             )
-        with pa.memory_map(str(self.path / f"{name}.arrow")) as file:
-            return pa.ipc.open_file(file).read_all()
+        try:
+            with pa.memory_map(str(self.path / f"{name}.arrow")) as file:
+                return pa.ipc.open_file(file).read_all()
+        except (OSError, pa.ArrowInvalid) as error:
+            raise DataError(
+                f"snapshot {self.id} is damaged ({error}); delete {self.path} and make it again "
+                "with: mlflow run . -e data"
+            ) from error
 
 
 def snapshot_id(experiment: Experiment, model: str) -> str:
@@ -162,6 +168,8 @@ def _write(content: Content) -> None:
     _sweep(home)
     folder = home / f"{_WRITING}{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
     folder.mkdir()
+    if target.exists() and not (target / MANIFEST).is_file():  # damaged by hand
+        os.rename(target, home / f"{_WRITING}{socket.gethostname()}-0-{secrets.token_hex(4)}")
     try:
         for name, rows in content.splits.items():
             with pa.ipc.new_file(str(folder / f"{name}.arrow"), rows.schema) as writer:

@@ -152,7 +152,10 @@ def _locate(source: str, kind: str, split: str) -> list[Input]:
         from greenroom.data import remote
 
         return [Input(split, u, u, _format(u, kind)) for u in remote.expand(source)]
-    path = Path(source).expanduser()
+    try:
+        path = Path(source).expanduser()
+    except RuntimeError as error:  # ~name of nobody
+        raise DataError(f"data.source: {source!r}: {error}") from error
     if path.is_file():
         return [Input(split, source, str(path), _format(source, kind))]
     if glob.has_magic(str(path)):

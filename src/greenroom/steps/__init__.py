@@ -17,7 +17,7 @@ from typing import Any
 
 import click
 
-from greenroom import config
+from greenroom import config, paths
 from greenroom.errors import GreenroomError
 from greenroom.launch import launcher
 from greenroom.specs import Request, StepResult
@@ -43,6 +43,9 @@ def main(step: str, argv: Sequence[str]) -> int:
     signal.signal(signal.SIGTERM, _terminate)
     try:
         result = execute(config.parse_arguments(step, argv))
+    except OSError as error:  # a full disk, a folder that may not be written
+        click.echo(f"error: {error}", err=True)
+        return 1
     except GreenroomError as error:
         for line in str(error).splitlines():
             click.echo(f"error: {line}", err=True)
@@ -67,13 +70,29 @@ def run(
 ) -> StepResult:
     """Runs a step from Python; overrides are dotted names: `**{"training.epochs": 2}`."""
     options = {"experiment": experiment or "", "hardware": hardware, "tuned": tuned, "run": run}
-    texts = {key: str(value) for key, value in overrides.items()}
-    return execute(config.make_request(step, options, texts))
+    words = [f"--{k}={v}" for k, v in [*options.items(), *_texts(overrides)]]
+    return execute(config.parse_arguments(step, words))
+
+
+def _texts(overrides: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Overrides as they would be typed: a list with commas, a table key by key, None not at all."""
+    found: list[tuple[str, str]] = []
+    for key, value in overrides.items():
+        if isinstance(value, Mapping) and key == "data.splits":
+            found.append((key, ",".join(f"{k}={v}" for k, v in value.items())))
+        elif isinstance(value, Mapping):
+            found += _texts({f"{key}.{inner}": v for inner, v in value.items()})
+        elif isinstance(value, (list, tuple)):
+            found.append((key, ",".join(map(str, value))))
+        elif value is not None:
+            found.append((key, str(value)))
+    return found
 
 
 def execute(request: Request) -> StepResult:
     """Checks what can be checked before anything starts, then runs the step at its place."""
     _environment()
+    paths.check_home()
     place = launcher(request.profile.place)
     place.check(request)
     module = importlib.import_module(_STEPS[request.step])

@@ -15,6 +15,7 @@ from greenroom import models, paths, specs, tasks, tracking
 from greenroom.data import snapshot as snapshots
 from greenroom.errors import ConfigError, DataError, NotFoundError, UserError
 from greenroom.specs import Experiment, Request
+from greenroom.training import loop
 
 log = logging.getLogger(__name__)
 
@@ -91,6 +92,11 @@ def log_inputs(run: tracking.Run, snapshot: snapshots.Snapshot, *splits: str) ->
 # -- work that goes on ------------------------------------------------------------------------
 
 
+def work_digest(step: str, prepared: Prepared, *values: Any) -> str:
+    """The name of a step's work: equal for equal values on equal data in one experiment."""
+    return digest(step, prepared.experiment.name, prepared.tags(), prepared.task.name, *values)
+
+
 def digest(*values: Any) -> str:
     """One name for one piece of work: 32 hexadecimal digits over its frozen values."""
     text = "\n".join(specs.as_json(value) for value in values)
@@ -117,6 +123,13 @@ def earlier(step: str, work: str, experiment: str) -> Earlier:
     return Earlier(found[0].info.run_id)
 
 
+def bury(step: str, experiment: str) -> None:
+    """Closes runs of a step that does not go on, whose processes were killed."""
+    for run in tracking.find_runs(step, experiment, status="RUNNING"):
+        if not tracking.is_alive(run):
+            tracking.close(run.info.run_id, "KILLED")
+
+
 @contextlib.contextmanager
 def continued(
     step: str, request: Request, work: str, tags: Mapping[str, str], parent: str = ""
@@ -130,6 +143,8 @@ def continued(
     folder = paths.checkpoints() / work
     with _locked(folder, step):
         old = earlier(step, work, name)
+        if not old.run_id:  # a finished training's, killed before it removed them
+            loop.remove_checkpoints(folder)
         own = bool(parent) or tracking.adopts_run()
         with tracking.start_run(
             step,

@@ -17,6 +17,7 @@ def run(request: Request, parent: str = "") -> StepResult:
     seconds = time.perf_counter() - started
     manifest = prepared.snapshot.manifest
     name = request.experiment.name
+    common.bury("data", name)
     with tracking.start_run("data", name, tags=prepared.tags(), parent=parent) as run:
         values = common.parameters(request.experiment)
         run.log_params({k: v for k, v in values.items() if not k.startswith("training.")})

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from greenroom import names, tasks, tracking, versions
 from greenroom.data.snapshot import Snapshot
-from greenroom.errors import DataError, GateError, NotFoundError
+from greenroom.errors import ConfigError, DataError, GateError, NotFoundError
 from greenroom.serving.scorer import Scorer
 from greenroom.specs import Condition, Request, StepResult
 from greenroom.steps import common
@@ -35,7 +35,18 @@ def run(request: Request, parent: str = "") -> StepResult:
     for tag in (VERSION, MODEL_ID, tracking.SNAPSHOT, tracking.EXPERIMENT):
         if tag not in trained.data.tags:
             raise NotFoundError(f"run {trained.info.run_id} registered no version (no tag {tag})")
-    version = versions.get(trained.data.tags[tracking.EXPERIMENT], trained.data.tags[VERSION])
+    if trained.data.tags[tracking.EXPERIMENT] != experiment.name:
+        raise ConfigError(
+            f"run: {trained.info.run_id} belongs to experiment "
+            f"{trained.data.tags[tracking.EXPERIMENT]!r}, not {experiment.name!r}; give its file "
+            "with experiment=FILE, or its name with name=NAME"
+        )
+    version = versions.get(experiment.name, trained.data.tags[VERSION])
+    if version.run_id != trained.info.run_id:
+        raise NotFoundError(
+            f"version {version.version} of {version.model} is no longer that of run "
+            f"{trained.info.run_id} but of {version.run_id}: the model was deleted and made anew"
+        )
     snapshot = common.stored_snapshot(request, trained.data.tags[tracking.SNAPSHOT])
     if "test" not in snapshot.manifest.splits:
         raise DataError(
@@ -47,6 +58,7 @@ def run(request: Request, parent: str = "") -> StepResult:
         "greenroom.evaluated_run": trained.info.run_id,
         VERSION: version.version,
     }
+    common.bury("evaluate", experiment.name)
     with (
         tempfile.TemporaryDirectory(prefix="greenroom-") as temporary,
         tracking.start_run("evaluate", version.model, tags=tags, parent=parent) as run,
@@ -83,11 +95,12 @@ def _log(
     """The evaluation's own run: figures, per-label table, picture, probes."""
     per_label: dict[str, float] = {}
     for row in result.labels:
-        name = names.encode(row.label)
+        name = metric_name(row.label)
         for key in ("precision", "recall", "f1", "support"):
             per_label[f"{key}/{name}"] = getattr(row, key)
     run.log_metrics({**result.metrics, **per_label})
-    run.log_dict([asdict(row) for row in result.labels], "labels.json")
+    table = [{**asdict(row), "metric_name": metric_name(row.label)} for row in result.labels]
+    run.log_dict(table, "labels.json")
     run.log_dict(
         {"labels": list(labels), "rows_are_true_labels": result.confusion.tolist()},
         "confusion.json",
@@ -95,6 +108,12 @@ def _log(
     run.log_artifact(report.confusion(result.confusion, labels, temporary / "confusion.png"))
     _probes_file(result, temporary)
     run.log_artifact(temporary / "probes" / export.PROBES)
+
+
+def metric_name(label: str) -> str:
+    """A label in the name of a metric; one that MLflow's 250 characters cannot hold is shortened
+    (labels.json has both)."""
+    return names.fit(names.encode(label), 200)
 
 
 def _publish(

@@ -11,13 +11,29 @@ from pathlib import Path
 from typing import Any
 
 from greenroom import tracking
+from greenroom.errors import ConfigError
 from greenroom.serving import scorer as scorer_module
 from greenroom.specs import Profile, TrainingSpec
 from greenroom.steps.common import Prepared
-from greenroom.training import export, loop, report
+from greenroom.training import accelerator, export, loop, report
 from greenroom.training.batches import Encoded
 
 log = logging.getLogger(__name__)
+
+
+_KEYS = ("input_ids", "attention_mask", "token_type_ids")
+
+
+def check(prepared: Prepared, spec: TrainingSpec, profile: Profile) -> None:
+    """Raises `ConfigError` for what cannot be trained here, before a run is started."""
+    accelerator.choose(profile, spec)
+    keys = prepared.task.input_keys()
+    unknown = [key for key in keys if key not in _KEYS]
+    if unknown or "input_ids" not in keys:
+        raise ConfigError(
+            f"task {prepared.task.name!r}: input_keys() gives {tuple(keys)!r}; valid: "
+            f"{', '.join(_KEYS)}, input_ids among them"
+        )
 
 
 def make_job(prepared: Prepared, spec: TrainingSpec, profile: Profile) -> loop.Job:
@@ -41,6 +57,7 @@ def make_job(prepared: Prepared, spec: TrainingSpec, profile: Profile) -> loop.J
         profile=profile,
         pad_id=manifest.pad_id,
         compute_metrics=lambda p, r: task.compute_metrics(p, r, labels),
+        input_keys=tuple(task.input_keys()),
     )
 
 

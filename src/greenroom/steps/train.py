@@ -29,7 +29,8 @@ def run(request: Request, parent: str = "") -> StepResult:
     request, search = with_tuned(request)
     prepared = common.prepare(request)
     spec, profile = request.experiment.training, request.profile
-    work = common.digest("train", prepared.tags(), spec, profile, request.experiment.task)
+    fit.check(prepared, spec, profile)
+    work = common.work_digest("train", prepared, spec, profile)
     tags = prepared.tags() | ({TUNED: search} if search else {})
     with common.continued("train", request, work, tags, parent) as (run, folder, _):
         run.log_params(common.parameters(request.experiment))
@@ -50,16 +51,18 @@ def _register(
     prepared: common.Prepared, job: loop.Job, outcome: loop.Outcome, run: tracking.Run
 ) -> str:
     """The version of this run's model; a run that was killed after registering has it already."""
-    there = tracking.get_run(run.id).data.tags
-    if VERSION in there:
-        return str(there[VERSION])
+    name = prepared.experiment.name
+    there = versions.of_run(name, run.id)
+    if there is not None:
+        run.set_tags({VERSION: there.version, MODEL_ID: there.source.removeprefix("models:/")})
+        return there.version
     with tempfile.TemporaryDirectory(prefix="greenroom-") as temporary:
         folder = Path(temporary) / "scorer"
         parity = fit.write_artifact(prepared, job, outcome, run.id, folder)
         run.log_metrics({"parity_max_difference": parity.max_difference})
         model = fit.log_model(prepared, run, folder)
     version = versions.register(
-        prepared.experiment.name,
+        name,
         model.uri,
         run.id,
         fit.version_tags(prepared, {MODEL_ID: model.id}),
@@ -86,6 +89,9 @@ def with_tuned(request: Request) -> tuple[Request, str]:
             f"tuned: run {found.info.run_id} is no finished search (it has no tag {BEST}); give "
             "the id of a tune run, or latest"
         )
+    searched = found.data.tags.get(tracking.EXPERIMENT, "")
+    if searched != name:
+        log.warning("tuned: run %s is a search of %r, not %r", found.info.run_id, searched, name)
     best = json.loads(found.data.tags[BEST])
     values = dict(best["parameters"])
     if request.experiment.training.use_validation:

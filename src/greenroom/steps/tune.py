@@ -52,7 +52,9 @@ def run(request: Request, parent: str = "") -> StepResult:
     if "validation" not in prepared.snapshot.manifest.splits:
         raise DataError("tune needs a validation split; set data.validation_fraction above 0")
     training, tuning = request.experiment.training, request.experiment.tuning
-    work = common.digest("tune", prepared.tags(), training, tuning, request.profile)
+    for spec in spaces.corners(training, tuning.space):
+        fit.check(prepared, spec, request.profile)
+    work = common.work_digest("tune", prepared, training, tuning, request.profile)
     old = common.earlier("tune", work, experiment.name)
     if old.run_id and not parent and tracking.adopts_run():
         return _point_to(old.run_id, prepared, work)

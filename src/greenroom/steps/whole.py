@@ -19,9 +19,9 @@ def run(request: Request, parent: str = "") -> StepResult:
     """
     prepared = common.prepare(request)
     name = request.experiment.name
-    work = common.digest("main", prepared.tags(), request.experiment, request.profile)
-    with common.continued("main", request, work, prepared.tags(), parent) as (run, _, old):
-        done = _finished(old.run_id)
+    work = common.work_digest("main", prepared, request.experiment, request.profile)
+    with common.continued("main", request, work, prepared.tags(), parent) as (run, _, _old):
+        done = _finished(name, work)
         if "data" not in done:
             data.run(replace(request, step="data"), run.id)
         training = replace(request, step="train")
@@ -38,15 +38,19 @@ def run(request: Request, parent: str = "") -> StepResult:
     return replace(result, step="main", run_id=run.id)
 
 
-def _finished(main_run: str) -> dict[str, str]:
-    """The steps that an earlier start finished, by name: their runs."""
-    if not main_run:
-        return {}
-    steps = ("data", "tune", "train")
-    runs = {step: tracking.children(main_run, step) for step in steps}
-    return {
-        step: child.info.run_id
-        for step, children in runs.items()
-        for child in children
-        if child.info.status == "FINISHED"
-    }
+def _finished(name: str, work: str) -> dict[str, str]:
+    """The steps that earlier, unfinished starts of this work finished, by name: their runs.
+
+    All starts since the last finished one: under `mlflow run` each start has a run of its own.
+    """
+    done: dict[str, str] = {}
+    for start in tracking.find_runs("main", name, work=work):
+        if start.info.status == "FINISHED":
+            break
+        for step in ("data", "tune", "train", "evaluate"):
+            for child in tracking.children(start.info.run_id, step):
+                if child.info.status == "FINISHED":
+                    done.setdefault(step, child.info.run_id)
+                elif child.info.status == "RUNNING" and not tracking.is_alive(child):
+                    tracking.close(child.info.run_id, "KILLED")
+    return done

@@ -82,10 +82,10 @@ def load_task(name: str) -> Task:
         )
     try:
         module = importlib.import_module(module_name)
-    except ImportError as error:
+    except (Exception, SystemExit) as error:  # whatever a user's module raises
         raise ConfigError(
-            f"task: {name!r} cannot be imported: {error}; its package must be installed or lie in "
-            "a folder of PYTHONPATH"
+            f"task: {name!r} cannot be imported: {type(error).__name__}: {error}; its package must "
+            "be installed or lie in a folder of PYTHONPATH"
         ) from error
     if not hasattr(module, attribute):
         tasks = [key for key, value in vars(module).items() if isinstance(value, Task)]

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from transformers import (
     AutoConfig,
     AutoModelForSequenceClassification,
@@ -69,7 +70,7 @@ def _pretrained(source: ModelSource, path: Path, head: dict[str, Any]) -> PreTra
             local_files_only=True,
             ignore_mismatched_sizes=True,  # a classifier's head for other labels is replaced
         )
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, SafetensorError) as error:
         raise ConfigError(
             f"models: {source.source!r} ({path}) cannot be loaded as a text classifier: {error}"
         ) from error

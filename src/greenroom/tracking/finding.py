@@ -32,18 +32,18 @@ def find_runs(
     wanted = {STEP: step, **{f"greenroom.{key}": value for key, value in tags.items()}}
     if experiment:
         wanted[EXPERIMENT] = experiment
-    parts = [f"tags.`{key}` = {_quoted(value)}" for key, value in wanted.items()]
+    parts = [f"tags.`{k}` = {_quoted(v)}" for k, v in wanted.items() if _quoted(v)]
     if status:
         parts.append(f"attributes.status = '{status}'")
     experiments = [e.experiment_id for e in client().search_experiments()]
-    return list(
-        client().search_runs(
-            experiments,
-            " and ".join(parts),
-            max_results=limit,
-            order_by=["attributes.start_time DESC"],
-        )
+    found = client().search_runs(
+        experiments,
+        " and ".join(parts),
+        max_results=limit if all(map(_quoted, wanted.values())) else 10_000,
+        order_by=["attributes.start_time DESC"],
     )
+    fits = [run for run in found if wanted.items() <= run.data.tags.items()]
+    return fits[:limit]
 
 
 @answers()
@@ -71,9 +71,7 @@ def latest(step: str, experiment: str, **tags: str) -> Run:
 
 
 def _quoted(value: str) -> str:
-    """A value in MLflow's filter syntax, which has no escapes inside quotes."""
+    """A value in MLflow's filter syntax, which has no escapes: "" for one with both quotes."""
     if "'" not in value:
         return f"'{value}'"
-    if '"' not in value:
-        return f'"{value}"'
-    raise NotFoundError(f"MLflow cannot search for {value!r}: it holds both kinds of quotes")
+    return f'"{value}"' if '"' not in value else ""

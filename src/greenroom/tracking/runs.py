@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,7 +18,7 @@ from mlflow.exceptions import MlflowException
 from mlflow.tracking.context.registry import resolve_tags
 from mlflow.utils.mlflow_tags import MLFLOW_PARENT_RUN_ID, MLFLOW_RUN_NAME
 
-from greenroom import names
+from greenroom import interrupts, names
 from greenroom.errors import RetryableError
 from greenroom.tracking import liveness
 from greenroom.tracking.store import (
@@ -33,6 +34,7 @@ from greenroom.tracking.store import (
 )
 
 BATCH = 1000  # MLflow's limit of metrics in one request
+_METRIC_KEY = re.compile(r"[A-Za-z0-9_.\- /]{1,250}")
 PARAM_BATCH = 100  # and of parameters or tags
 
 
@@ -62,7 +64,11 @@ class Run:
     def log_history(self, history: Sequence[tuple[int, Mapping[str, float]]]) -> None:
         """Metrics of many steps, in as few requests as MLflow allows."""
         now = int(time.time() * 1000)
-        items = [Metric(k, float(v), now, step) for step, row in history for k, v in row.items()]
+        items = [
+            Metric(_metric_key(key), float(value), now, step)
+            for step, row in history
+            for key, value in row.items()
+        ]
         for i in range(0, len(items), BATCH):
             client().log_batch(self.id, metrics=items[i : i + BATCH])
 
@@ -110,6 +116,11 @@ class Run:
         client().log_inputs(self.id, datasets=inputs)
 
 
+def _metric_key(key: str) -> str:
+    """A task may name its metrics as it likes; what MLflow cannot hold is escaped."""
+    return key if _METRIC_KEY.fullmatch(key) else names.fit(names.encode(key), 250)
+
+
 def _param_text(value: Any) -> str:
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     return text[:6000]  # MLflow's limit
@@ -136,26 +147,27 @@ def start_run(
     adopted = "" if parent or run_id else os.environ.pop("MLFLOW_RUN_ID", "")
     all_tags = {STEP: step, EXPERIMENT: experiment, COMMIT: git_commit(), **(tags or {})}
     all_tags[HEARTBEAT] = liveness.beat()
-    run = _open(run_id or adopted, experiment, parent, name or step, all_tags)
     stop = threading.Event()
-    thread = threading.Thread(target=liveness.keep_beating, args=(run.id, stop), daemon=True)
-    thread.start()
-    status = "FAILED"
+    run, status = None, "FAILED"
     try:
+        with interrupts.deferred():  # an interrupt finds either no run, or one that is closed below
+            run = _open(run_id or adopted, experiment, parent, name or step, all_tags)
+        thread = threading.Thread(target=liveness.keep_beating, args=(run.id, stop), daemon=True)
+        thread.start()
         yield run
         status = "FINISHED"
     except KeyboardInterrupt:
         status = "KILLED"
         raise
     except BaseException as error:
-        if not isinstance(error, RetryableError):  # that is most likely this store's own
+        if run and not isinstance(error, RetryableError):  # that is most likely this store's own
             run.set_tags({ERROR: f"{type(error).__name__}: {error}"[:5000]})
         raise
     finally:
-        with writing():
-            stop.set()
-            thread.join(timeout=liveness.HEARTBEAT_S)
-            client().set_terminated(run.id, status)
+        stop.set()
+        if run:
+            with writing():
+                client().set_terminated(run.id, status)
         if adopted:
             os.environ["MLFLOW_RUN_ID"] = adopted
 

@@ -12,11 +12,14 @@ from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException
 
 from greenroom import interrupts
-from greenroom.errors import RetryableError
+from greenroom.errors import RetryableError, UserError
 
 STEP, EXPERIMENT, SNAPSHOT = "greenroom.step", "greenroom.experiment", "greenroom.snapshot"
 MODEL, COMMIT, ERROR = "greenroom.model", "greenroom.git_commit", "greenroom.error"
 HEARTBEAT, WORK = "greenroom.heartbeat", "greenroom.work"  # WORK: digest of the frozen values
+
+# What trying again cannot change: a deleted experiment, a run that is not there, a bad name.
+_OUR_FAULT = ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE", "INVALID_STATE", "BAD_REQUEST")
 
 
 def client() -> MlflowClient:
@@ -35,6 +38,10 @@ def answers() -> Iterator[None]:
     try:
         yield
     except MlflowException as error:
+        if error.error_code in _OUR_FAULT:
+            raise UserError(
+                f"the MLflow store {store_uri()} refuses this: {error.message}"
+            ) from error
         raise RetryableError(
             f"the MLflow store {store_uri()} does not take this: {error.message}. "
             "If it was away: start it again and run the same command; it continues"

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import torch
 from accelerate import Accelerator
+from accelerate.state import AcceleratorState
 
 from greenroom.errors import ConfigError
 from greenroom.specs import Profile, TrainingSpec
@@ -49,7 +50,7 @@ def processes() -> int:
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
-def choose(profile: Profile, spec: TrainingSpec, processes: int = 1) -> Hardware:
+def choose(profile: Profile, spec: TrainingSpec, processes: int = 1, examples: int = 0) -> Hardware:
     """The hardware that `profile` and `spec` ask for; `ConfigError` where it is not here."""
     here = available()
     accelerator = profile.accelerator or here[0]
@@ -58,7 +59,9 @@ def choose(profile: Profile, spec: TrainingSpec, processes: int = 1) -> Hardware
             f"hardware {profile.name}: this machine has no {accelerator}; it has: {', '.join(here)}"
         )
     precision = _precision(accelerator, spec.precision)
-    share = -(-spec.batch_size // processes)
+    # A batch larger than the data holds the data once.
+    batch = min(spec.batch_size, examples) if examples else spec.batch_size
+    share = -(-batch // processes)
     micro = min(spec.micro_batch_size or _MICRO[accelerator], share)
     return Hardware(
         accelerator,
@@ -92,6 +95,8 @@ def make(hardware: Hardware) -> Accelerator:
         hardware.micro_batch_size,
         hardware.accumulation,
     )
+    # One state a process, made by its first Accelerator: another precision would be refused.
+    AcceleratorState._reset_state()
     return Accelerator(
         cpu=hardware.accelerator == "cpu",
         mixed_precision="no" if hardware.precision == "fp32" else hardware.precision,

@@ -31,6 +31,7 @@ from greenroom.training import accelerator as devices
 from greenroom.training import checkpoint, vocabulary
 from greenroom.training.batches import (
     Encoded,
+    MicroBatch,
     TrainingBatches,
     epoch_plan,
 )
@@ -53,13 +54,14 @@ VALIDATION_BATCH = 64
 class Job:
     """What is to be trained, on what."""
 
-    model: nn.Module  # forward(input_ids, attention_mask) -> logits [B, C]; changed by training
+    model: nn.Module  # forward(*input_keys), each [B, T] -> logits [B, C]; changed by training
     train: Encoded
     validation: Encoded | None  # None: train for the given epochs and keep the last
     spec: TrainingSpec
     profile: Profile
     pad_id: int
     compute_metrics: ComputeMetrics
+    input_keys: tuple[str, ...] = ("input_ids", "attention_mask")  # of forward(), in its order
 
 
 @dataclass(frozen=True)
@@ -100,7 +102,7 @@ class _Trainer:
         self.job, self.spec, self.folder = job, job.spec, folder
         set_seed(self.spec.seed)
         processes = devices.processes()
-        self.hardware = devices.choose(job.profile, self.spec, processes)
+        self.hardware = devices.choose(job.profile, self.spec, processes, len(job.train))
         self.accelerator = devices.make(self.hardware)
         train, validation = job.train, job.validation
         if validation is not None and not len(validation):
@@ -194,6 +196,11 @@ class _Trainer:
             vocabulary.restore(model, self.reduction, state, decay)
         model.eval()
         self.accelerator.free_memory()
+        if not all(bool(torch.isfinite(p).all()) for p in model.parameters()):
+            raise TrainingError(
+                f"the trained weights are not finite (learning_rate {self.spec.learning_rate:g}, "
+                f"{self.hardware.precision}); try a lower training.learning_rate"
+            )
 
     def _best_state(
         self, model: nn.Module, progress: Progress
@@ -210,7 +217,9 @@ class _Trainer:
     def _epoch(self, progress: Progress, bar: tqdm[Any]) -> Progress:
         epoch = progress.epoch
         last = min(self.steps_per_epoch, self.total_steps - epoch * self.steps_per_epoch)
-        loader = self._loader(epoch, progress.batch)
+        plan = self._plan(epoch)
+        sizes = [int(batch[0].total) for batch in plan]
+        loader = self._loader(plan[progress.batch :])
         self.model.train()
         saved, started = time.monotonic(), time.perf_counter()
         micro_losses: list[torch.Tensor] = []
@@ -225,8 +234,8 @@ class _Trainer:
             progress = replace(
                 progress, batch=progress.batch + 1, step=progress.step + 1, decay=decay
             )
-            bar.update(self.spec.batch_size)
-            self.train_examples += self.spec.batch_size
+            bar.update(sizes[progress.batch - 1])
+            self.train_examples += sizes[progress.batch - 1]
             done = progress.batch == last
             if len(losses) == LOSS_EVERY or done:
                 progress = self._read_losses(progress, losses, bar)
@@ -240,14 +249,16 @@ class _Trainer:
         self._clock(started)
         return self._end_epoch(progress)
 
-    def _loader(self, epoch: int, skip: int) -> DataLoader[dict[str, torch.Tensor]]:
-        """This process's micro-batches of the epoch, from the `skip`-th optimiser step on."""
-        count, rank = self.accelerator.num_processes, self.accelerator.process_index
-        parts = self.hardware.accumulation * count
-        plan = epoch_plan(
+    def _plan(self, epoch: int) -> list[list[MicroBatch]]:
+        parts = self.hardware.accumulation * self.accelerator.num_processes
+        return epoch_plan(
             self.train_data.lengths, self.spec.batch_size, parts, self.spec.seed, epoch
         )
-        mine = [micro for batch in plan[skip:] for micro in batch[rank::count]]
+
+    def _loader(self, plan: Sequence[list[MicroBatch]]) -> DataLoader[dict[str, torch.Tensor]]:
+        """This process's micro-batches of the planned ones."""
+        count, rank = self.accelerator.num_processes, self.accelerator.process_index
+        mine = [micro for batch in plan for micro in batch[rank::count]]
         data = TrainingBatches(self.train_data, mine, self.pad_id, self.hardware.length_multiple)
         # A generator of its own: torch draws a seed at each start, from the generator that drives
         # dropout, and a resumed epoch starts its loader once more than an unkilled one.
@@ -260,7 +271,7 @@ class _Trainer:
         """
         batch = {key: value.to(self.accelerator.device) for key, value in batch.items()}
         with self.accelerator.accumulate(self.model):
-            logits = self.model(batch["input_ids"], batch["attention_mask"])
+            logits = self.model(*forward_inputs(self.job.input_keys, batch))
             each = cross_entropy(logits.float(), batch["labels"], reduction="none")
             loss = (each * batch["weights"]).sum()
             # backward divides by the accumulation steps and DDP by the processes: undone here, so
@@ -301,6 +312,12 @@ class _Trainer:
         }
         epoch = progress.epoch + 1
         value = row.get(f"validation_{self.spec.objective}")
+        if value is None and self.validation is not None:
+            known = ", ".join(k[len("validation_") :] for k in row if k.startswith("validation_"))
+            raise TrainingError(
+                f"training.objective: the task computes no {self.spec.objective!r}; it computes: "
+                f"{known}"
+            )
         better = (
             value is None
             or not progress.best_epoch
@@ -323,7 +340,8 @@ class _Trainer:
         """Keeps the weights if they are the best so far, and a checkpoint to go on from."""
         may_be_worse_later = self.validation is not None and progress.epoch < self.epochs
         if better and may_be_worse_later and self.accelerator.is_main_process:
-            state = self.accelerator.unwrap_model(self.model, keep_fp32_wrapper=False).state_dict()
+            # With the wrapper left on: taken off, it takes the autocast of every later step along.
+            state = self.accelerator.unwrap_model(self.model, keep_fp32_wrapper=True).state_dict()
             if self.folder is None:
                 self._kept_best = {key: value.cpu().clone() for key, value in state.items()}
             else:
@@ -334,7 +352,9 @@ class _Trainer:
     def _validate(self) -> Metrics:
         if self.validation is None:
             return {}
-        predictions, references, loss = predict(self.accelerator, self.model, self.validation)
+        predictions, references, loss = predict(
+            self.accelerator, self.model, self.validation, self.job.input_keys
+        )
         metrics = {"loss": loss, **self.job.compute_metrics(predictions, references)}
         return {f"validation_{key}": float(value) for key, value in metrics.items()}
 
@@ -343,8 +363,8 @@ class _Trainer:
 
     def _progress_bar(self, progress: Progress) -> tqdm[Any]:
         return tqdm(
-            total=self.total_steps * self.spec.batch_size,
-            initial=progress.step * self.spec.batch_size,
+            total=self.epochs * len(self.train_data),
+            initial=progress.epoch * len(self.train_data) + progress.batch * self.spec.batch_size,
             unit="samples",
             mininterval=5.0,
             disable=not self.accelerator.is_main_process,
@@ -366,7 +386,10 @@ def validation_loader(
 
 
 def predict(
-    accelerator: Accelerator, model: nn.Module, loader: DataLoader[Any]
+    accelerator: Accelerator,
+    model: nn.Module,
+    loader: DataLoader[Any],
+    input_keys: Sequence[str] = ("input_ids", "attention_mask"),
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], float]:
     """(predicted labels [N], true labels [N], mean loss) over a prepared loader of all processes.
 
@@ -378,7 +401,8 @@ def predict(
     losses: list[torch.Tensor] = []
     with torch.no_grad():
         for ids, mask, labels in loader:
-            logits = model(ids, mask).float()
+            inputs = forward_inputs(input_keys, {"input_ids": ids, "attention_mask": mask})
+            logits = model(*inputs).float()
             loss = cross_entropy(logits, labels, reduction="none")
             found = accelerator.gather_for_metrics((logits.argmax(-1), labels, loss))
             for kept, new in zip((predictions, references, losses), found, strict=True):
@@ -388,6 +412,14 @@ def predict(
         torch.cat(references).numpy(),
         float(torch.cat(losses).double().mean()),
     )
+
+
+def forward_inputs(
+    keys: Sequence[str], batch: Mapping[str, torch.Tensor]
+) -> tuple[torch.Tensor, ...]:
+    """forward()'s inputs in its order; a key that is not in the batch is one of segment zeros."""
+    zeros = torch.zeros_like(batch["input_ids"])
+    return tuple(batch.get(key, zeros) for key in keys)
 
 
 def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
@@ -407,10 +439,22 @@ def linear_schedule(step: int, warmup: int, total: int) -> float:
 
 
 def is_better(objective: str, value: float, best: float) -> bool:
-    """Whether `value` beats `best`: less for a loss, more for anything else; NaN beats nothing."""
+    """Whether `value` beats `best`: less for a loss, more for anything else. NaN beats nothing, and
+    any number beats NaN.
+    """
+    if math.isnan(best):
+        return not math.isnan(value)
     return value < best if objective == "loss" else value > best
 
 
 def remove_checkpoints(folder: Path) -> None:
-    """Forgets a finished training's checkpoints."""
-    shutil.rmtree(folder, ignore_errors=True)
+    """Forgets a finished training's checkpoints.
+
+    Renamed first: half a checkpoint that a kill left would be loaded by the next training.
+    """
+    for gone in folder.parent.glob(f"{folder.name}.gone*"):
+        shutil.rmtree(gone, ignore_errors=True)
+    if folder.exists():
+        gone = folder.with_name(f"{folder.name}.gone")
+        folder.rename(gone)
+        shutil.rmtree(gone, ignore_errors=True)

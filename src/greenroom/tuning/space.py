@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from hyperopt import hp
@@ -14,6 +15,15 @@ from hyperopt import hp
 from greenroom.specs import Parameter, TrainingSpec
 
 _KINDS: Mapping[str, type] = {"int": int, "float": float, "str": str, "bool": bool}
+
+
+def corners(training: TrainingSpec, space: Sequence[Parameter]) -> list[TrainingSpec]:
+    """A training for each choice that a search can make of one parameter, the others as given:
+    what can be refused is refused before the search starts."""
+    found = [training]
+    for parameter in space:
+        found += [replace(training, **{parameter.name: v}) for v in parameter.values]
+    return found
 
 
 def expression(parameter: Parameter) -> Any:
