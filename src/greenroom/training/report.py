@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -77,7 +78,10 @@ def confusion(matrix: npt.NDArray[np.int64], labels: Sequence[str], file: Path) 
         for (row, column), value in np.ndenumerate(matrix):
             colour = "white" if share[row, column] > 0.5 else "black"
             axes.text(column, row, str(value), ha="center", va="center", color=colour, fontsize=8)
-    figure.savefig(file, dpi=120)
+    with warnings.catch_warnings():
+        # The one font that matplotlib brings lacks many scripts: boxes, and labels.json has the names.
+        warnings.filterwarnings("ignore", "Glyph .* missing from", UserWarning)
+        figure.savefig(file, dpi=120)
     return file
 
 
