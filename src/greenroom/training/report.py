@@ -79,7 +79,7 @@ def confusion(matrix: npt.NDArray[np.int64], labels: Sequence[str], file: Path) 
             colour = "white" if share[row, column] > 0.5 else "black"
             axes.text(column, row, str(value), ha="center", va="center", color=colour, fontsize=8)
     with warnings.catch_warnings():
-        # The one font that matplotlib brings lacks many scripts: boxes, and labels.json has the names.
+        # matplotlib's one font lacks many scripts: boxes, while labels.json has the names.
         warnings.filterwarnings("ignore", "Glyph .* missing from", UserWarning)
         figure.savefig(file, dpi=120)
     return file
