@@ -24,7 +24,7 @@ import processkit
 from greenroom import paths
 from greenroom.deploy.base import EndpointState
 from greenroom.deploy.local import LocalDeployer
-from greenroom.errors import DeployError, NotFoundError, UserError
+from greenroom.errors import DeployError, NotFoundError, RetryableError, UserError
 from greenroom.serving.endpoint import EndpointFolder
 
 TEXT = "where is the big dog"
@@ -110,8 +110,25 @@ def test_an_endpoint_lives(deployer: LocalDeployer, models: Path) -> None:
 
 def test_only_the_owner_may_give_orders(deployer: LocalDeployer, models: Path) -> None:
     _deploy(deployer, _wanted("1"), _folder(models, 1))
-    mode = stat.S_IMODE((paths.endpoints() / "web").stat().st_mode)
-    assert mode == 0o700
+    folder = paths.endpoints() / "web"
+    modes = [stat.S_IMODE(p.stat().st_mode) for p in (folder, folder / "state.json")]
+    assert modes == [0o700, 0o600]
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "3", '{"endpoint": "web", "live": 3}'])
+def test_a_state_that_holds_none_is_no_state(
+    deployer: LocalDeployer, models: Path, text: str
+) -> None:
+    _deploy(deployer, _wanted("1"), _folder(models, 1))
+    state = paths.endpoints() / "web" / "state.json"
+    state.write_text(text)
+    found = _found(deployer)  # the front itself knows
+    assert (found.version, found.up) == ("1", True)
+    deployer.remove(found)
+    assert not _found(deployer).serves
+    state.write_text(text)
+    assert deployer.observe() == ()
+    assert EndpointFolder(state.parent).state() is None
 
 
 @dataclass
@@ -270,10 +287,10 @@ def test_the_port_can_be_chosen_and_changed(deployer: LocalDeployer, models: Pat
 def test_a_taken_port_is_refused_and_named(deployer: LocalDeployer, models: Path) -> None:
     _deploy(deployer, _wanted("1"), _folder(models, 1))
     port = _found(deployer).port
-    with pytest.raises(DeployError, match="in use"):
+    with pytest.raises(RetryableError, match="in use"):  # no fault of the version
         deployer.start(_wanted("1", "other", port=port), _folder(models, 1))
     _deploy(deployer, _wanted("2", "third"), _folder(models, 1))
-    with pytest.raises(DeployError, match=f"port {port}"):
+    with pytest.raises(RetryableError, match=f"port {port}"):
         deployer.start(_wanted("2", "third", port=port), _folder(models, 1))
     assert _version(port) == "1"
 

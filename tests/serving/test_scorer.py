@@ -59,6 +59,28 @@ def test_an_over_long_text_is_cut_and_says_so(scorer: Scorer) -> None:
     assert over["scores"] == pytest.approx(fits["scores"], abs=1e-6)
 
 
+@pytest.mark.parametrize("text", ["dog " * 1_000_000, "d" * 4_000_000, " " * 4_000_000])
+def test_a_huge_text_is_cut_before_it_is_tokenized(
+    scorer: Scorer, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = scorer.score([text[: 16 * 100]])[0]["scores"]
+    read: list[int] = []
+    tokenizer = scorer._tokenizer
+
+    class Counting:
+        """A tokenizer that notes how much it is given."""
+
+        def encode_batch_fast(self, texts: list[str]) -> object:
+            read.extend(map(len, texts))
+            return tokenizer.encode_batch_fast(texts)
+
+    monkeypatch.setattr(scorer, "_tokenizer", Counting())
+    (answer,) = scorer.score([text])
+    assert answer["truncated"] is True
+    assert answer["scores"] == expected
+    assert read == [16 * 100]  # a hundred characters for each of the model's 16 tokens
+
+
 def test_texts_and_objects_mix_and_odd_characters_score(scorer: Scorer) -> None:
     odd = ["a dog", {"text": "a dog", "id": 7}, "", "\ud83d", "\x00\u200b", "אב🇫🇷", "x" * 50_000]
     answers = scorer.score(odd)

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import signal
 import socket
 import subprocess
+import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 import processkit
 from greenroom.serving import server
+from greenroom.serving.endpoint import EndpointFolder, State, VariantSpec
 from greenroom.serving.server import BODY_LIMIT, Settings
 
 
@@ -265,3 +269,62 @@ def test_vertex_routes_answer(model: Path) -> None:
     finally:
         process.terminate()
         process.communicate(timeout=30)
+
+
+@pytest.fixture(scope="module", params=["server", "front"])
+def place(request: pytest.FixtureRequest, model: Path) -> Iterator[tuple[int, Path]]:
+    """The port and the log of a server, and of an endpoint's front before it."""
+    with tempfile.TemporaryDirectory(prefix="gr-") as short:
+        root = Path(short)
+        if request.param == "server":
+            port, log = processkit.free_port(), root / "log.txt"
+            command = ["-m", "greenroom.serving.server", str(model), "--port", str(port)]
+            with log.open("w") as file, processkit.python(*command, stderr=file) as process:
+                processkit.until(lambda: processkit.answers(port), "the server is ready")
+                yield port, log
+                process.terminate()
+            return
+        spec = VariantSpec("m", "1", "models:/m-1", str(model), threads=1)
+        folder = EndpointFolder(root / "web")
+        folder.make()
+        folder.write_state(State("web", live=spec))
+        command = ["-m", "greenroom.serving.front", str(folder.path)]
+        assert processkit.python(*command, stderr=None).wait(60) == 0
+        state = folder.state()
+        assert state is not None
+        processkit.until(lambda: processkit.answers(state.port), "the endpoint is ready")
+        yield state.port, folder.log
+        psutil.Process(state.pid).terminate()
+        processkit.until(lambda: (folder.state() or state).pid == 0, "the front ends")
+
+
+def test_every_refusal_is_json_and_leaves_no_trace_in_the_log(place: tuple[int, Path]) -> None:
+    port, log = place
+    before = log.read_text()
+    for method, path, status in (("GET", "/no", 404), ("GET", "/invocations", 405)):
+        got, _, answer = processkit.request(port, method, path)
+        assert (got, bool(answer["error"])) == (status, True)
+    body = b'{"instances": ["a dog"]}'
+    head = b"POST /invocations HTTP/1.1\r\nHost: a\r\nConnection: close\r\n"
+    coded = head + b"Content-Encoding: gzip\r\n"
+    said = _raw(port, coded + b"Content-Length: %d\r\n\r\n%s" % (len(body), body))
+    assert said.startswith(b"HTTP/1.1 400")
+    assert b'{"error": "the body is not what its Content-Encoding' in said
+    packed = gzip.compress(body)
+    said = _raw(port, coded + b"Content-Length: %d\r\n\r\n%s" % (len(packed), packed))
+    assert said.startswith(b"HTTP/1.1 200")
+    for noise in (b"\x16\x03\x01 secret\r\n\r\n", b"GET / HTTP/1.1\r\nse cret: 1\r\n\r\n"):
+        assert b" 400 " in _raw(port, noise)
+    assert b" 400 " in _raw(port, head + b"Transfer-Encoding: chunked\r\n\r\nsecret\r\n")
+    for _ in range(3):
+        with socket.create_connection(("127.0.0.1", port)) as half:
+            half.sendall(b"POST /invocations HTTP/1.1\r\nHost: a\r\nContent-Length: 99\r\n\r\n{")
+    assert _post(port, {"instances": ["a dog"]})[0] == 200
+    assert log.read_text() == before
+
+
+def _raw(port: int, request: bytes) -> bytes:
+    """What comes back for these bytes, up to the end of the connection."""
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as client:
+        client.sendall(request)
+        return b"".join(iter(lambda: client.recv(1 << 16), b""))

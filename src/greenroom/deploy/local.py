@@ -43,11 +43,10 @@ class LocalDeployer:
         return tuple(state for state in states if state is not None)
 
     def _observe(self, folder: EndpointFolder) -> EndpointState | None:
-        state = folder.state()
+        answering = _state(folder)
+        state = answering or folder.state()
         if state is None:
             return None
-        answering = _state(folder)
-        state = answering or state
         live = state.live or VariantSpec("", "", "", "")
         return EndpointState(
             endpoint=folder.name,
@@ -249,7 +248,8 @@ def _bring_up(folder: EndpointFolder, owner: str, port: int) -> None:
         timeout=START_S,
     )
     if done.returncode:
-        raise DeployError(
+        # The front has seen no version yet: a port that is taken, a disk that is full.
+        raise RetryableError(
             f"endpoint {folder.name} cannot start: {done.stderr.strip()} (log: {folder.log})"
         )
 

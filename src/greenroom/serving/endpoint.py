@@ -105,17 +105,20 @@ class EndpointFolder:
         return short
 
     def state(self) -> State | None:
-        """The state as last written; None where no endpoint was ever started."""
+        """The state as last written; None where no endpoint was ever started, or where a machine
+        that lost its power left no state in the file."""
         try:
-            text = (self.path / "state.json").read_text(encoding="utf-8")
-        except FileNotFoundError:
+            return state_from(json.loads((self.path / "state.json").read_text(encoding="utf-8")))
+        except (FileNotFoundError, ValueError, TypeError, AttributeError):
             return None
-        return state_from(json.loads(text))
 
     def write_state(self, state: State) -> None:
         """Replaces the state: a reader sees the old or the new one, never half."""
         new = self.path / f".state.{os.getpid()}.json"
-        new.write_text(json.dumps(state.to_dict(), indent=1), encoding="utf-8")
+        with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+            json.dump(state.to_dict(), file, indent=1)
+            file.flush()
+            os.fsync(file.fileno())  # else the renaming may reach the disk before the text
         os.replace(new, self.path / "state.json")
 
     def log_tail(self, lines: int = 15) -> str:

@@ -23,7 +23,7 @@ from pathlib import Path
 import psutil
 from aiohttp import web
 
-from greenroom.serving import daemon, protocol
+from greenroom.serving import answers, daemon
 from greenroom.serving.drain import Drain
 from greenroom.serving.endpoint import EndpointFolder, State, VariantSpec
 from greenroom.serving.server import BODY_LIMIT, DRAIN_S
@@ -104,7 +104,9 @@ class Front:
     # -- public: predictions ------------------------------------------------------------------
 
     def _public(self) -> web.Application:
-        app = web.Application(client_max_size=BODY_LIMIT, middlewares=[self._drain.middleware()])
+        app = web.Application(
+            client_max_size=BODY_LIMIT, middlewares=[self._drain.middleware(), answers.as_json]
+        )
         for path in ("/ping", "/health"):
             app.router.add_get(path, self._health)
         app.router.add_post("/invocations", self._predict)
@@ -118,10 +120,7 @@ class Front:
         )
 
     async def _predict(self, request: web.Request) -> web.Response:
-        try:
-            body = await request.read()
-        except web.HTTPRequestEntityTooLarge:
-            return _error(413, f"the body is larger than the limit of {BODY_LIMIT} bytes")
+        body = await request.read()
         # From here to the variant's own count nothing awaits: a switch comes before or after.
         return await _asked(self.live, body)
 
@@ -163,7 +162,9 @@ class Front:
             if self.candidate is candidate:
                 self.candidate = None
                 self._write(candidate="")
-            return _error(409, f"{problem}; the log, {self.folder.log}, ends:\n" + self._tail())
+            return answers.error(
+                409, f"{problem}; the log, {self.folder.log}, ends:\n" + self._tail()
+            )
         loop = asyncio.get_running_loop()
         self._expiry = loop.call_later(CANDIDATE_S, self._expire, candidate)
         log.info("version %s is ready, without traffic", spec.version)
@@ -198,7 +199,9 @@ class Front:
         asked = await request.json()
         new = self.candidate
         if new is None or new.spec.version != asked["version"] or not new.ready:
-            return _error(409, f"version {asked['version']} is not ready to take the traffic")
+            return answers.error(
+                409, f"version {asked['version']} is not ready to take the traffic"
+            )
         old, self.live, self.candidate = self.live, new, None
         if self._expiry:
             self._expiry.cancel()
@@ -224,7 +227,7 @@ class Front:
             if port != self.state.port:
                 await self._listen(port)
         except OSError as problem:
-            return _error(409, f"port {port}: {problem}")
+            return answers.error(503, f"port {port}: {problem}")  # it may be free a moment later
         return await self._get_state(request)
 
     async def _stop(self, request: web.Request) -> web.Response:
@@ -236,21 +239,15 @@ class Front:
 async def _asked(variant: Variant | None, body: bytes) -> web.Response:
     """A variant's answer, with the header that names its version."""
     if variant is None:
-        return _error(503, "no version is being served", retry_after=1)
+        return answers.error(503, "no version is being served", retry_after=1)
     headers = {"X-Greenroom-Version": variant.spec.version}
     try:
         answer = await variant.ask("POST", "/invocations", body)
     except NoWorker as problem:
-        return _error(503, f"{problem}; it is being started", retry_after=1)
+        return answers.error(503, f"{problem}; it is being started", retry_after=1)
     return web.Response(
         status=answer.status, body=answer.body, headers={**answer.headers, **headers}
     )
-
-
-def _error(status: int, message: str, retry_after: int = 0) -> web.Response:
-    headers = {"Retry-After": str(retry_after)} if retry_after else None
-    body = protocol.error(message)
-    return web.Response(status=status, body=body, headers=headers, content_type="application/json")
 
 
 def _now() -> str:
@@ -288,6 +285,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     logging.basicConfig(
         level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr
     )
+    answers.quiet()
     return asyncio.run(run(folder, given.owner, given.port, opened))
 
 

@@ -17,6 +17,10 @@ import numpy as np
 import torch
 from tokenizers import Encoding, Tokenizer
 
+# A text is cut at so many characters a token before it is tokenized, and its answer says so: 5 MB
+# would hold the scoring thread for 10 s. WordPiece reads no word of more as anything but [UNK], and
+# in written language a token is 3 to 6; what is lost lies behind long runs of blanks.
+TOKEN_CHARACTERS = 100
 FORMAT = 1  # of greenroom.json: a folder of a later format is refused, not misread
 
 
@@ -43,6 +47,7 @@ class Scorer:
         self.labels: tuple[str, ...] = tuple(about["labels"])
         self.input_keys: tuple[str, ...] = tuple(about["input_keys"])
         self.max_length: int = about["max_length"]
+        self._most = self.max_length * TOKEN_CHARACTERS
         self._pad_id: int = about["pad_id"]
         self._field: str = about.get("text", "text")
 
@@ -72,7 +77,7 @@ class Scorer:
 
     def encode(self, texts: Sequence[str]) -> list[Encoding]:
         """The tokens of each text, cut at `max_length`."""
-        return self._tokenizer.encode_batch_fast(list(texts))
+        return self._tokenizer.encode_batch_fast([text[: self._most] for text in texts])
 
     def logits(self, texts: Sequence[str], batch_size: int = 32) -> np.ndarray:
         """The logits [N, C] of `texts`, in their order (inside, batches of similar length)."""
@@ -93,10 +98,11 @@ class Scorer:
         An over-long text is cut as in training, and its answer says `"truncated": true`. Raises
         `BadInstance` for the first instance that is neither.
         """
-        encodings = self.encode(self.texts(instances))
+        texts = self.texts(instances)
+        encodings = self.encode(texts)
         answers = self.answers(self.forward(encodings, batch_size))
-        for answer, encoding in zip(answers, encodings, strict=True):
-            if encoding.overflowing:
+        for answer, encoding, text in zip(answers, encodings, texts, strict=True):
+            if encoding.overflowing or len(text) > self._most:
                 answer["truncated"] = True
         return answers
 

@@ -24,9 +24,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aiohttp import web
-from aiohttp.typedefs import Handler
 
-from greenroom.serving import protocol
+from greenroom.serving import answers, protocol
 from greenroom.serving.batcher import Batcher, QueueFull
 from greenroom.serving.drain import Drain
 
@@ -70,7 +69,7 @@ class Server:
         """The aiohttp application; its model loads in the background once it runs."""
         app = web.Application(
             client_max_size=self.settings.body_limit,
-            middlewares=[self.drain.middleware(), _as_json],
+            middlewares=[self.drain.middleware(), answers.as_json],
         )
         for route in {"/ping", "/health", self.settings.health_route}:
             app.router.add_get(route, self.health)
@@ -99,24 +98,24 @@ class Server:
     async def health(self, request: web.Request) -> web.Response:
         """200 when a prediction would be answered."""
         if self.scorer is None:
-            return _error(503, "the model is loading", retry_after=1)
+            return answers.error(503, "the model is loading", retry_after=1)
         return web.json_response({"status": "ok"})
 
     async def predict(self, request: web.Request) -> web.Response:
         """The predictions for the request's instances, in their order."""
         if self.scorer is None or self.batcher is None:
-            return _error(503, "the model is loading", retry_after=1)
+            return answers.error(503, "the model is loading", retry_after=1)
         body = await request.read()
         from greenroom.serving.scorer import BadInstance  # loaded by now
 
         try:
             texts = self.scorer.texts(protocol.instances(body))
-            answers = await self.batcher.score(texts)
+            scored = await self.batcher.score(texts)
         except (protocol.BadRequest, BadInstance) as problem:
-            return _error(400, str(problem), index=problem.index)
+            return answers.error(400, str(problem), index=problem.index)
         except QueueFull as problem:
-            return _error(503, f"overloaded: {problem}", retry_after=1)
-        return web.Response(body=protocol.predictions(answers), content_type="application/json")
+            return answers.error(503, f"overloaded: {problem}", retry_after=1)
+        return web.Response(body=protocol.predictions(scored), content_type="application/json")
 
 
 def _load(settings: Settings) -> Scorer:
@@ -131,29 +130,6 @@ def find_folder(path: Path) -> Path:
         return path
     inside = sorted(path.glob("data/*/greenroom.json"))
     return inside[0].parent if inside else path
-
-
-def _error(
-    status: int, message: str, *, index: int | None = None, retry_after: int = 0
-) -> web.Response:
-    headers = {"Retry-After": str(retry_after)} if retry_after else None
-    body = protocol.error(message, index)
-    return web.Response(status=status, body=body, headers=headers, content_type="application/json")
-
-
-@web.middleware
-async def _as_json(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """aiohttp's own answers (404, 405, 413) as JSON, and a bug as 500 with its trace in the log."""
-    try:
-        return await handler(request)
-    except web.HTTPException as problem:
-        if problem.status == 413:
-            limit = request.client_max_size
-            return _error(413, f"the body is larger than the limit of {limit} bytes")
-        return _error(problem.status, f"{request.method} {request.path}: {problem.reason}")
-    except Exception:
-        log.exception("%s %s failed", request.method, request.path)
-        return _error(500, "the model failed on this request; the server's log says how")
 
 
 async def serve(settings: Settings) -> int:
@@ -238,6 +214,7 @@ def parse(argv: Sequence[str], env: Mapping[str, str]) -> Settings:
 def main(argv: Sequence[str] | None = None) -> int:
     """The program; the exit code is 0 after SIGTERM, 1 when the model or port is not to be had."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    answers.quiet()
     return asyncio.run(serve(parse(sys.argv[1:] if argv is None else argv, os.environ)))
 
 
