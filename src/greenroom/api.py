@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from greenroom import versions
-from greenroom.deploy import overview
+from greenroom.deploy import overview, rollback
 from greenroom.specs import EndpointStatus, Predictions, Production, Promotion
 
 
@@ -21,8 +21,12 @@ def production(name: str, deployments: str | Path | None = None) -> Production:
 
 
 def promote(name: str, version: str | int, *, stage: str = "", alias: str = "") -> Promotion:
-    """Gives a version a stage or an alias; `greenroom watch` makes the endpoints follow."""
+    """Gives a version a stage or an alias; `greenroom watch` makes the endpoints follow.
+
+    Rollbacks of the model end, also where the version has the stage or alias already.
+    """
     done = versions.promote(name, version, stage=stage, alias=alias)
+    rollback.forget(name)
     return Promotion(done.model, done.version, done.stage, done.aliases)
 
 

@@ -83,6 +83,11 @@ class RetryableError(StepError):
     """Something outside did not answer; the same call may succeed later."""
 
 
+def first_line(error: Exception) -> str:
+    """What a library's error says, without the advice to its own users below."""
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
 def nearest(name: str, valid: Iterable[str]) -> str:
     """The sentence that follows a wrong name: the nearest valid one, then all of them."""
     names = sorted(valid)

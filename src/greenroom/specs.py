@@ -222,10 +222,12 @@ class Production:
     git_commit: str
     endpoints: tuple[Mapping[str, Any], ...]
     overruled: str = ""  # after a rollback: the version that the registry selects, and none serves
+    unserved: str = ""  # a sentence: the version that the registry selects does not serve, and why
 
     def to_dict(self) -> dict[str, Any]:
         """The object that scripts may count on; "overruled" is in it only after a rollback."""
         table: dict[str, Any] = as_plain(self)
+        del table["unserved"]
         overruled = table.pop("overruled")
         return {**table, "overruled": True} if overruled else table
 

@@ -27,9 +27,17 @@ import mlflow
 from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException
 from mlflow.models import Model as MlflowModel
+from sqlalchemy.exc import SQLAlchemyError
 
 from greenroom import interrupts, names, specs
-from greenroom.errors import DeployError, NotFoundError, RetryableError, UserError, nearest
+from greenroom.errors import (
+    DeployError,
+    NotFoundError,
+    RetryableError,
+    UserError,
+    first_line,
+    nearest,
+)
 
 STAGES = ("None", "Staging", "Production", "Archived")
 EVALUATED, METRIC = "greenroom.evaluated", "greenroom.metric."
@@ -66,11 +74,17 @@ class Version:
     @property
     def metrics(self) -> dict[str, float]:
         """What evaluation measured on unseen data."""
-        return {
-            key[len(METRIC) :]: float(value)
-            for key, value in self.tags.items()
-            if key.startswith(METRIC)
-        }
+        values = {k[len(METRIC) :]: v for k, v in self.tags.items() if k.startswith(METRIC)}
+        return {key: float(value) for key, value in values.items() if _is_number(value)}
+
+
+def _is_number(text: str) -> bool:
+    """Anyone may edit a tag in MLflow's UI."""
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 @dataclass(frozen=True)
@@ -174,12 +188,12 @@ def register(
 ) -> Version:
     """A new version of `name` (made if it is new) from a logged model, `models:/m-...`."""
     encoded = names.encode(name)
-    try:
-        _client().create_registered_model(encoded)
-    except MlflowException as error:
-        if error.error_code != "RESOURCE_ALREADY_EXISTS":
-            raise RetryableError(f"cannot register model {name!r}: {error}") from error
-    with _answers(name):
+    with _writing(name):
+        try:
+            _client().create_registered_model(encoded)
+        except MlflowException as error:
+            if error.error_code != "RESOURCE_ALREADY_EXISTS":
+                raise
         row = _client().create_model_version(
             encoded,
             source=model_uri,
@@ -203,8 +217,10 @@ def promote(name: str, version: str | int, *, stage: str = "", alias: str = "") 
         raise UserError("give either a stage or an alias")
     if stage and stage not in STAGES:
         raise UserError(f"unknown stage {stage!r}; {nearest(stage, STAGES)}")
+    if alias != alias.lower():  # deployments.toml can name none such
+        raise UserError(f"alias {alias!r}: write it in lower case, as MLflow's UI does")
     found = get(name, version)
-    with _answers(name, found.version):
+    with _writing(name, found.version):
         if alias:
             _client().set_registered_model_alias(names.encode(name), alias, found.version)
         else:
@@ -217,19 +233,19 @@ def drop_alias(name: str, alias: str) -> None:
     aliases = look(name).aliases
     if alias not in aliases:
         raise NotFoundError(f"{name} has no alias {alias!r}; {nearest(alias, aliases)}")
-    with _answers(name):
+    with _writing(name):
         _client().delete_registered_model_alias(names.encode(name), alias)
 
 
 def set_tag(name: str, version: str, key: str, value: str) -> None:
     """A tag on a version."""
-    with _answers(name, version):
+    with _writing(name, version):
         _client().set_model_version_tag(names.encode(name), version, key, value)
 
 
 def set_model_tag(name: str, key: str, value: str) -> None:
     """A tag on the registered model itself; "" removes it."""
-    with _answers(name):
+    with _writing(name):
         if value:
             _client().set_registered_model_tag(names.encode(name), key, value)
         elif key in _client().get_registered_model(names.encode(name)).tags:
@@ -319,12 +335,13 @@ def _run_values(run_id: str) -> tuple[dict[str, str], dict[str, float]]:
     """Parameters and metrics of a run; none for one that was deleted since."""
     if not run_id:
         return {}, {}
-    try:
-        data = _client().get_run(run_id).data
-    except MlflowException as error:
-        if error.error_code == "RESOURCE_DOES_NOT_EXIST":
+    with _answers(""):
+        try:
+            data = _client().get_run(run_id).data
+        except MlflowException as error:
+            if error.error_code != "RESOURCE_DOES_NOT_EXIST":
+                raise
             return {}, {}
-        raise RetryableError(f"run {run_id} cannot be read: {error}") from error
     return {names.decode(k): str(v) for k, v in data.params.items()}, dict(data.metrics)
 
 
@@ -339,8 +356,7 @@ def _client() -> MlflowClient:
 def _answers(name: str, version: str = "") -> Iterator[None]:
     """MLflow's errors as ours, with what exists instead of what does not."""
     try:
-        with interrupts.deferred():
-            yield
+        yield
     except MlflowException as error:
         if error.error_code == "RESOURCE_DOES_NOT_EXIST":
             raise NotFoundError(_missing(name, version)) from error
@@ -349,6 +365,17 @@ def _answers(name: str, version: str = "") -> Iterator[None]:
         raise RetryableError(
             f"the registry {mlflow.get_registry_uri()} does not answer: {error.message}"
         ) from error
+    except SQLAlchemyError as error:  # a file that is no database, of which MLflow says nothing
+        raise RetryableError(
+            f"the registry {mlflow.get_registry_uri()} cannot be read: {first_line(error)}"
+        ) from error
+
+
+@contextlib.contextmanager
+def _writing(name: str, version: str = "") -> Iterator[None]:
+    """The same for a write, which an interrupt does not cut in two; a read ends at once."""
+    with _answers(name, version), interrupts.deferred():
+        yield
 
 
 def _missing(name: str, version: str) -> str:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import signal
+import socket
 import subprocess
 import sys
 import time
@@ -133,6 +135,7 @@ def test_what_fails_ends_with_1_and_says_why(world: World) -> None:
         (["promote", "tiny", "one", "--alias", "a"], "'one' is not a version"),
         (["promote", "tiny", "1", "--stage", "Productoin"], "did you mean 'Production'"),
         (["promote", "tiny", "1", "--alias", "latest"], "reserved"),
+        (["promote", "tiny", "1", "--alias", "Best"], "write it in lower case"),
         (["promote", "tiny", "1"], "give either --stage or --alias"),
         (["production", "tinny"], "did you mean 'tiny'"),
         (["production", "tiny"], "no version of 'tiny' is in Production"),
@@ -177,3 +180,41 @@ def test_serve_serves_a_version_without_mlflow(world: World) -> None:
     finally:
         process.terminate()
         assert process.wait(30) == 0
+
+
+def _status(world: World, store: str) -> subprocess.Popen[str]:
+    """`greenroom status` of a world whose store is elsewhere."""
+    env = {k: v for k, v in processkit.env().items() if not k.startswith("MLFLOW_HTTP")}
+    command = ["-m", "greenroom.cli", "status", "--deployments", str(world.file)]
+    env.update(MLFLOW_TRACKING_URI=store, MLFLOW_REGISTRY_URI=store)
+    return processkit.python(*command, env=env, stdout=subprocess.PIPE)
+
+
+def test_a_store_that_is_down_is_said_within_seconds(world: World) -> None:
+    process = _status(world, f"http://127.0.0.1:{processkit.free_port()}")
+    out, err = process.communicate(timeout=60)  # by itself, MLflow's client tries for 4 minutes
+    assert process.returncode == 0, err
+    assert "unknown" in out
+    assert "does not answer" in out
+
+
+def test_a_question_to_a_silent_store_ends_with_the_first_sigterm(world: World) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        process = _status(world, f"http://127.0.0.1:{silent.getsockname()[1]}")
+        silent.settimeout(60)
+        try:
+            question, _ = silent.accept()  # and no answer comes
+        finally:
+            process.terminate()
+            process.communicate(timeout=10)
+        question.close()
+    assert process.returncode == -signal.SIGTERM
+
+
+def test_production_says_on_stderr_that_nothing_serves(world: World) -> None:
+    world.version(1, accuracy=0.9)
+    versions.promote("tiny", 1, stage="Production")
+    result = _run(world, "production", "tiny", "--json")
+    assert (result.exit_code, json.loads(result.stdout)["version"]) == (0, "1")
+    assert "version 1 is pending" in result.stderr
+    assert "no version serves" in result.stderr

@@ -209,6 +209,11 @@ def test_a_deployment_is_named_after_its_endpoint(tmp_path: Path) -> None:
         (DEPLOYMENT + 'alias = "champion"\n', "either stage or alias"),
         ('[[deployment]]\nmodel = "m"\nendpoint = "e"\n', "either stage or alias"),
         (DEPLOYMENT + DEPLOYMENT, "two deployments have the name 'e'"),
+        (
+            DEPLOYMENT + "port = 80\n" + DEPLOYMENT.replace('"e"', '"f"') + "port = 80\n",
+            "2 deployments have the port 80",
+        ),
+        (DEPLOYMENT + "port = [80]\n", "port"),
         (DEPLOYMENT.replace("Production", "Prodction"), "did you mean 'Production'"),
         (DEPLOYMENT.replace('stage = "Production"', 'alias = "Champion"'), "lower-case"),
         (DEPLOYMENT.replace('"e"', '"a_b"'), "single hyphens"),

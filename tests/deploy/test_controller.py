@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import socket
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -12,8 +14,8 @@ import pytest
 
 import greenroom
 import processkit
-from deploykit import World
-from greenroom import paths, versions
+from deploykit import DEPLOYMENTS, World
+from greenroom import paths, tracking, versions
 from greenroom.deploy import controller, ledger, overview, rollback
 from greenroom.deploy.base import EndpointState
 from greenroom.deploy.desired import DEPLOY, OVERRIDE
@@ -384,3 +386,160 @@ def test_the_functions_of_the_package_answer_as_the_commands(world: World) -> No
     assert list(
         greenroom.predict("tiny", ["a dog"], world.file).predictions
     ) == LocalDeployer().predict("tiny", ["a dog"])
+
+
+# -- what hostile testing found -------------------------------------------------------------------
+
+FIXED = """
+[[deployment]]
+model = "tiny"
+stage = "Production"
+endpoint = "{name}"
+threads = 1
+port = {port}
+"""
+
+
+def _promoted(world: World, *seeds: int) -> None:
+    """Versions, each in Production after the other, deployed."""
+    for seed in seeds:
+        world.version(seed, accuracy=0.9)
+        versions.promote("tiny", seed, stage="Production")
+        _apply(world)
+
+
+def test_a_renamed_endpoint_keeps_its_fixed_port(world: World) -> None:
+    port = processkit.free_port()
+    world.deployments(FIXED.format(name="aa", port=port))
+    _promoted(world, 1)
+    assert _serving("aa") == "1"
+    world.deployments(FIXED.format(name="bb", port=port))
+    outcomes = _apply(world)
+    assert [o.what[:4] for o in outcomes] == ["- aa", "+ bb"]
+    assert [o.error for o in outcomes] == ["", ""]
+    assert (_serving("aa"), _serving("bb")) == ("", "1")
+    assert processkit.answers(port)
+    assert _apply(world) == ()
+
+
+def test_a_renaming_that_fails_leaves_the_old_endpoint_and_is_tried_again(world: World) -> None:
+    _promoted(world, 1)
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        world.deployments(FIXED.format(name="bb", port=port))
+        for _ in range(2):
+            created, kept = _apply(world)
+            assert "in use" in created.error
+            assert (kept.what, "bb" in kept.error) == ("tiny goes on serving", True)
+            assert (_serving(), _serving("bb")) == ("1", "")
+    outcomes = _apply(world)  # the port is free again
+    assert all(not outcome.error for outcome in outcomes)
+    assert (_serving(), _serving("bb")) == ("", "1")
+
+
+def test_a_failed_edit_keeps_its_reason_and_the_version_goes_on_serving(world: World) -> None:
+    _promoted(world, 1)
+    (package,) = (p for p in (paths.endpoints() / ".packages").iterdir())
+    (package / "probes.json").write_text("{}")
+    manifest = package / controller.package.MANIFEST
+    manifest.write_text(json.dumps(controller.package._digests(package)))
+    world.deployments(DEPLOYMENTS + "workers = 2\n")
+    failed = _apply(world)
+    again = _apply(world)
+    for outcome in (failed[0], *again):
+        assert "probes.json holds no probes" in outcome.error
+        assert "failed" not in outcome.error
+    (said,) = again
+    assert said.what == "tiny version 1 serves, not as the deployment asks"
+    assert (_serving(), _tag("1")) == ("1", "serving")
+    (row,) = overview.status(world.file)
+    assert (row.phase, "holds no probes" in row.reason) == ("failed", True)
+
+
+def test_a_rollback_whose_version_is_deleted_blocks_no_deployment(world: World) -> None:
+    world.deployments(DEPLOYMENTS + GATED.replace("0.9", "0.5"))
+    _promoted(world, 1, 2)
+    rollback.roll_back("tiny", world.file)
+    mlflow.MlflowClient().delete_model_version("tiny", "1")
+    versions.set_model_tag("tiny", OVERRIDE + "gated", "{no json")
+    _apply(world)
+    assert _serving() == "2"
+    assert OVERRIDE + "tiny" not in versions.look("tiny").tags
+    assert {row.phase for row in overview.status(world.file)} == {"serving", "idle"}
+
+
+def test_a_rollback_skips_versions_that_were_deleted(world: World) -> None:
+    _promoted(world, 1, 2, 3)
+    mlflow.MlflowClient().delete_model_version("tiny", "2")
+    assert rollback.roll_back("tiny", world.file).version == "1"
+
+
+def test_an_explicit_promotion_ends_a_rollback_though_nothing_moves(world: World) -> None:
+    world.deployments(DEPLOYMENTS.replace('stage = "Production"', 'alias = "champion"'))
+    for seed in (1, 2):
+        world.version(seed, accuracy=0.9)
+        greenroom.promote("tiny", seed, alias="champion")
+        _apply(world)
+    rollback.roll_back("tiny", world.file)
+    greenroom.promote("tiny", 2, alias="champion")
+    _apply(world)
+    assert _serving() == "2"
+
+
+def test_production_names_what_serves_and_says_what_was_refused(world: World) -> None:
+    world.version(1, accuracy=0.9, probes=3)
+    versions.promote("tiny", 1, stage="Production")
+    _apply(world)
+    answer = overview.production("tiny", world.file)
+    assert answer.version == "1"
+    assert "version 1 is failed (tiny version 1 does not answer" in answer.unserved
+    assert answer.unserved.endswith("no version serves.")
+    _promoted(world, 2)
+    assert overview.production("tiny", world.file).unserved == ""
+    versions.promote("tiny", 1, stage="Production")
+    _apply(world)
+    answer = overview.production("tiny", world.file)
+    assert (answer.version, answer.metrics) == ("2", {"accuracy": 0.9})
+    assert "version 1 is failed" in answer.unserved
+    assert answer.unserved.endswith("version 2 serves.")
+    assert "unserved" not in answer.to_dict()
+
+
+@pytest.mark.parametrize("wrong", ["foo://bar", "no database"])
+def test_a_store_that_is_none_holds_endpoints_and_restarts_them(world: World, wrong: str) -> None:
+    _promoted(world, 1)
+    text = world.root / "text.db"
+    text.write_text("This is no database. " * 100)
+    uri = f"sqlite:///{text}" if wrong == "no database" else wrong
+    mlflow.set_tracking_uri(uri)
+    mlflow.set_registry_uri(uri)
+    _front().kill()
+    outcomes = _apply(world)
+    assert "bring tiny version 1 up again" in outcomes[0].what
+    assert outcomes[-1].what == "left as it is"
+    assert outcomes[-1].error
+    (found,) = LocalDeployer().observe()
+    assert found.up
+
+
+def test_stopping_by_hand_is_in_the_ledger_and_in_the_tag(world: World) -> None:
+    _promoted(world, 1)
+    controller.stop("tiny", world.file)
+    (run, _) = tracking.find_runs("deploy", endpoint="tiny")
+    tags = run.data.tags
+    assert (tags[ledger.ACTION], tags[ledger.REASON]) == ("remove", "stopped by hand")
+    assert _tag("1") == "removed"
+
+
+def test_a_killed_controllers_run_is_closed_by_the_next_one(world: World) -> None:
+    client = mlflow.MlflowClient()
+    dead = json.dumps({"host": socket.gethostname(), "pid": 2**22 + 1, "started": 0, "time": 0})
+    tags = {"greenroom.step": "deploy", ledger.ENDPOINT: "tiny", "greenroom.heartbeat": dead}
+    run = client.create_run(tracking.experiment_for(ledger.EXPERIMENT), tags=tags)
+    _promoted(world, 1)
+    assert client.get_run(run.info.run_id).info.status == "KILLED"
+
+
+def test_packages_are_their_owners_alone(world: World) -> None:
+    controller.package.fetch(world.version(1))
+    assert (paths.endpoints() / ".packages").stat().st_mode & 0o777 == 0o700

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from greenroom.deploy import desired, probes
 from greenroom.deploy.desired import OVERRIDE, TRIED
 from greenroom.deploy.ledger import Served, before
+from greenroom.errors import DeployError, NotFoundError
 from greenroom.specs import Condition, Deployment
 from greenroom.versions import EVALUATED, METRIC, Model, Version
 
@@ -80,9 +82,10 @@ def test_an_unfinished_version_waits() -> None:
 
 def test_a_failed_attempt_is_not_made_again_until_something_changes() -> None:
     version = _version(1, "Production", at=5)
-    tried = {TRIED + "web": desired.attempt(BY_STAGE, version)}
+    tried = {TRIED + "web": desired.attempt(BY_STAGE, version) + " the port is taken"}
     failed = replace(version, tags=tried)
-    assert desired.wanted(BY_STAGE, _model(failed)).state.hold
+    want = desired.wanted(BY_STAGE, _model(failed))
+    assert (want.state.hold, want.failed, want.refused) == (True, True, "the port is taken")
     changes = [
         (BY_STAGE, replace(failed, updated_ms=6)),  # promoted again
         (BY_STAGE, replace(failed, source="models:/m-9")),
@@ -145,6 +148,30 @@ def test_the_next_change_of_a_stage_or_alias_ends_it(
     assert want.stale_override
 
 
+@pytest.mark.parametrize("tag", ["", "{", "3", "[]", '{"version": "2"}', '{"against": {}}', "null"])
+def test_a_rollbacks_tag_that_holds_none_counts_for_nothing(tag: str) -> None:
+    want = desired.wanted(BY_STAGE, replace(LOOK, tags={OVERRIDE + "web": tag}))
+    assert (want.state.version, want.overruled, want.stale_override) == ("3", "", True)
+
+
+def test_a_rollback_to_a_version_that_was_deleted_counts_for_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def missing(name: str, number: str) -> Version:
+        raise NotFoundError(f"model {name!r} has no version {number}")
+
+    monkeypatch.setattr("greenroom.versions.get", missing)
+    want = desired.wanted(BY_STAGE, _rolled_back(LOOK, "2"))
+    assert (want.state.version, want.overruled, want.stale_override) == ("3", "", True)
+
+
+def test_a_metric_that_is_no_number_is_none() -> None:
+    tags = {EVALUATED: "t", METRIC + "accuracy": "good", METRIC + "f1": "0.5"}
+    version = replace(_version(1, "Production"), tags=tags)
+    assert version.metrics == {"f1": 0.5}
+    assert "measured no accuracy" in desired.wanted(GATED, _model(version)).refused
+
+
 def test_a_new_version_a_tag_or_a_description_does_not_end_it() -> None:
     model = _rolled_back(LOOK, "2")
     noted = replace(model.seen[0], description="broken: see the log", updated_ms=50)
@@ -198,6 +225,26 @@ RECORDED = probes.Probes(
     ),
     1e-3,
 )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        "[]",
+        "{}",
+        '{"probes": [], "tolerance": "x"}',
+        '{"probes": [{"instance": "a"}], "tolerance": 1}',
+        '{"probes": [{"instance": "a", "label": "x", "scores": 1}], "tolerance": 1}',
+        '{"probes": [{"label": "x", "scores": {"x": 1}}], "tolerance": 1}',
+        '{"probes": 3, "tolerance": 1}',
+    ],
+)
+def test_broken_probes_fail_the_version_by_name(tmp_path: Path, text: str) -> None:
+    (tmp_path / "probes.json").write_text(text)
+    with pytest.raises(DeployError, match=r"m version 3: .*probes\.json holds no probes"):
+        probes.read(tmp_path, "m version 3")
 
 
 def _answers(*scores: float, label: str = "y") -> list[dict[str, object]]:

@@ -92,10 +92,12 @@ def test_others_endpoints_are_left_alone(
     desired: list[EndpointState], actual: list[EndpointState]
 ) -> None:
     wanted = {want.endpoint for want in desired}
+    serving = {state.endpoint for state in actual if state.serves}
+    waiting = {want.model for want in desired if want.hold and want.endpoint not in serving}
     world = _run(desired, actual)
     for state in actual:
         if state.endpoint not in wanted:
-            if state.owner != OWNER:
+            if state.owner != OWNER or state.model in waiting:
                 assert world[state.endpoint] == state
             elif state.serves:
                 assert state.endpoint not in world
@@ -107,6 +109,20 @@ def test_silence_starts_and_removes_nothing(desired: list[EndpointState]) -> Non
     assert reconcile(silent, [], OWNER) == ()
     serving = [replace(want, hold=False, version="1") for want in desired]
     assert reconcile(silent, serving, OWNER) == ()
+
+
+def test_a_renamed_endpoint_goes_last_or_first_where_the_new_one_asks_for_its_port() -> None:
+    old = EndpointState("old", model="m", version="1", port=80, owner=OWNER)
+    new = EndpointState("new", model="m", version="1", owner=OWNER)
+    plan = [str(a) for a in reconcile([new], [old], OWNER)]
+    assert plan == ["+ new (local): serve m version 1", "- old (local): take m version 1 down"]
+    same_port = [str(a) for a in reconcile([replace(new, port=80)], [old], OWNER)]
+    assert same_port == [
+        "- old (local): take m version 1 down, for new takes over its port",
+        "+ new (local): serve m version 1",
+    ]
+    refused = replace(new, port=80, version="", hold=True)
+    assert reconcile([refused], [old], OWNER) == ()
 
 
 def test_actions_read_like_a_plan() -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import warnings
+from pathlib import Path
 
 import mlflow
 import pytest
 from mlflow import MlflowClient
 
 from deploykit import World
-from greenroom import names, versions
+from greenroom import names, tracking, versions
 from greenroom.errors import DeployError, NotFoundError, RetryableError, UserError
 
 
@@ -178,3 +179,25 @@ def test_production_is_what_scripts_count_on(world: World) -> None:
     }
     mlflow.delete_run(version.run_id)
     assert versions.production("tiny").version == "1"
+
+
+def test_a_file_that_is_no_database_is_a_store_that_does_not_answer(store: Path) -> None:
+    (store / "text.db").write_text("This is no database. " * 100)
+    uri = f"sqlite:///{store / 'text.db'}"
+    mlflow.set_tracking_uri(uri)
+    mlflow.set_registry_uri(uri)
+    for ask in (
+        lambda: versions.look("tiny"),
+        lambda: versions.set_tag("tiny", "1", "a", "b"),
+        lambda: tracking.find_runs("train"),
+        tracking.ping,
+    ):
+        with pytest.raises(RetryableError, match=r"text\.db .*file is not a database"):
+            ask()
+
+
+def test_an_alias_that_no_deployment_can_name_is_refused(world: World) -> None:
+    world.version(1)
+    with pytest.raises(UserError, match="'Best': write it in lower case"):
+        versions.promote("tiny", 1, alias="Best")
+    assert versions.look("tiny").aliases == {}

@@ -27,7 +27,8 @@ fish_source.
 )
 @click.version_option(package_name="greenroom", message="%(prog)s %(version)s")
 @click.option("--debug", is_flag=True, help="Show tracebacks and debug logs.")
-def cli(debug: bool) -> None:
+@click.pass_context
+def cli(context: click.Context, debug: bool) -> None:
     """Where models get ready before they go on stage.
 
     \b
@@ -47,6 +48,11 @@ def cli(debug: bool) -> None:
     for name in ("alembic", "mlflow.store", "urllib3", "matplotlib"):
         logging.getLogger(name).setLevel(logging.WARNING)
     os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
+    if context.invoked_subcommand != "run":  # hours of training outlast a store that is away
+        # MLflow's client would try for minutes: too long for an answer, and a watch that waits
+        # looks after no endpoint.
+        os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
+        os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "20")
 
 
 def main(argv: Sequence[str] | None = None) -> None:

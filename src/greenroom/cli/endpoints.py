@@ -67,9 +67,6 @@ def watch(interval: float, once: bool, deployments: str | None) -> None:
     import signal
     import threading
 
-    # MLflow's client would retry for minutes, and meanwhile no endpoint be looked after.
-    os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
-    os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "20")
     from greenroom import config
     from greenroom.deploy import controller
 

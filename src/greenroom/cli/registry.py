@@ -51,6 +51,8 @@ def production(name: str, as_json: bool, deployments: str | None) -> None:
             f"ends that.",
             err=True,
         )
+    if answer.unserved:
+        click.echo(answer.unserved, err=True)
     if as_json:
         click.echo(answer.to_json())
         return

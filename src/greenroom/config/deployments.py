@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -57,6 +58,9 @@ def load_deployments(path: str | Path | None = None) -> tuple[specs.Deployment, 
             if value in seen:
                 problems.append(f"two deployments have the {what} {value!r}")
             seen.add(value)
+    for port, number in Counter(d.port for d in deployments if d.port).items():
+        if number > 1:
+            problems.append(f"{number} deployments have the port {port}; give each its own, or 0")
     if problems:
         raise ConfigError([f"{file}: {problem}" for problem in problems])
     return deployments

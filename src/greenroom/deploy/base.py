@@ -50,16 +50,18 @@ class Action:
     target: str
     before: EndpointState | None
     after: EndpointState | None
+    heir: str = ""  # of a removal: the endpoint that is to have its port, and comes after it
 
     def __str__(self) -> str:
         old = f"{self.before.model} version {self.before.version}" if self.before else ""
         new = f"{self.after.model} version {self.after.version}" if self.after else ""
         where = f"{self.endpoint} ({self.target})"
+        port = f", for {self.heir} takes over its port" if self.heir else ""
         return {
             "create": f"+ {where}: serve {new}",
             "replace": f"~ {where}: {old} -> {new}",
             "restart": f"! {where}: bring {old} up again",
-            "remove": f"- {where}: take {old} down",
+            "remove": f"- {where}: take {old} down{port}",
         }[self.kind]
 
 

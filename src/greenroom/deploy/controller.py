@@ -19,7 +19,14 @@ from greenroom.deploy.base import Action, Deployer, EndpointState, load_deployer
 from greenroom.deploy.desired import DEPLOY, OVERRIDE, Wanted
 from greenroom.deploy.reconcile import reconcile
 from greenroom.deploy.rollout import roll_out
-from greenroom.errors import NotFoundError, RetryableError, StepError, nearest
+from greenroom.errors import (
+    GreenroomError,
+    NotFoundError,
+    RetryableError,
+    StepError,
+    UserError,
+    nearest,
+)
 from greenroom.specs import Deployment
 
 log = logging.getLogger(__name__)
@@ -80,20 +87,29 @@ def _wanted(deployments: Sequence[Deployment], owner: str) -> tuple[Wanted, ...]
     wants = []
     for deployment in deployments:
         name = deployment.model
+        if name not in models:
+            models[name] = _look(name)
+        model = models[name]
         try:
-            if name not in models:
-                models[name] = versions.look(name)
-            model = models[name]
             if isinstance(model, str):
                 wants.append(desired.silent(deployment, owner, model))
             else:
                 wants.append(desired.wanted(deployment, model, owner))
-        except (NotFoundError, RetryableError) as error:
-            # A missing model is no order to take its endpoint down: a wrong MLFLOW_TRACKING_URI
-            # looks just like it. Neither is a registry that does not answer.
-            models[name] = str(error)
+        except (UserError, RetryableError) as error:
             wants.append(desired.silent(deployment, owner, str(error)))
     return tuple(wants)
+
+
+def _look(name: str) -> versions.Model | str:
+    """The model, or why there is none to be had.
+
+    A missing model is no order to take its endpoint down: a wrong MLFLOW_TRACKING_URI looks just
+    like it. Neither is a registry that does not answer.
+    """
+    try:
+        return versions.look(name)
+    except (UserError, RetryableError) as error:
+        return str(error)
 
 
 # -- acting -------------------------------------------------------------------------------------
@@ -129,8 +145,22 @@ def _act(path: str | Path | None, endpoint: str, wait_s: float, reason: str) -> 
         for action in now.actions:
             if action.endpoint == endpoint:
                 want = next((w for w in now.wanted if w.state.endpoint == endpoint), None)
-                outcomes.append(_carry_out(deployer, action, want, reason))
+                if want is None and (successor := _successor(action, now)):
+                    why = f"{successor} of the same model is to be made first, and does not serve"
+                    outcomes.append(Outcome(endpoint, f"{endpoint} goes on serving", why))
+                else:
+                    outcomes.append(_carry_out(deployer, action, want, reason))
         return outcomes
+
+
+def _successor(action: Action, now: Plan) -> str:
+    """The endpoint that a renaming makes in place of the action's, while that is still to come."""
+    if action.kind != "remove" or action.heir:
+        return ""
+    assert action.before is not None
+    model = action.before.model
+    made = (a for a in now.actions if a.kind == "create" and a.after and a.after.model == model)
+    return next((a.endpoint for a in made), "")
 
 
 def _target(path: str | Path | None, endpoint: str) -> str:
@@ -170,8 +200,7 @@ def _replace(deployer: Deployer, action: Action, want: Wanted, reason: str) -> N
         raise  # nothing is wrong with the version
     except StepError as error:
         attempt = desired.attempt(deployment, version)
-        outcome = f"failed: {error}"
-        ledger.mark(version.model, version.version, action.endpoint, outcome, attempt)
+        ledger.mark_failed(version.model, version.version, action.endpoint, str(error), attempt)
         raise
     ledger.mark(version.model, version.version, action.endpoint, "serving")
 
@@ -204,7 +233,9 @@ def _settle(seen: Plan) -> list[Outcome]:
             log.info("%s: the registry changed; the rollback no longer counts", endpoint)
             versions.set_model_tag(want.model.name, OVERRIDE + endpoint, "")
         if want.refused and want.version:
-            what = f"{want.version.model} version {want.version.version} is not deployed"
+            serves = found and found.version == want.version.version
+            state = "serves, not as the deployment asks" if serves else "is not deployed"
+            what = f"{want.version.model} version {want.version.version} {state}"
             outcomes.append(Outcome(endpoint, what, want.refused))
     return outcomes
 
@@ -220,26 +251,17 @@ def _settle_versions(want: Wanted, found: EndpointState | None) -> None:
         if version.version == serving:
             should = "serving"
         elif want.refused and want.version and version.version == want.version.version:
-            should = said if said.startswith("failed") and _tried(want) else _failed(want.refused)
+            should = f"failed: {want.refused}"
         elif said == "serving":
             should = "removed"
         if should != said:
             ledger.mark(version.model, version.version, endpoint, should)
 
 
-def _tried(want: Wanted) -> bool:
-    return want.version is not None and desired.already_failed(want.deployment, want.version)
-
-
-def _failed(reason: str) -> str:
-    return reason if reason.startswith("failed") else f"failed: {reason}"
-
-
 def retry(endpoint: str, path: str | Path | None = None) -> tuple[Outcome, ...]:
     """Tries a failed version again although nothing changed."""
     for want in plan(path, [endpoint]).wanted:
-        if want.version and _tried(want):
-            ledger.mark(want.version.model, want.version.version, want.deployment.endpoint, "retry")
+        if want.version and want.failed:
             versions.set_tag(
                 want.version.model,
                 want.version.version,
@@ -263,6 +285,11 @@ def stop(endpoint: str, path: str | Path | None = None) -> Outcome:
         if not mine:
             raise RetryableError(f"{endpoint}: another controller is at work; try again")
         deployer.remove(found)
+        try:
+            with ledger.record(action, "stopped by hand"):
+                ledger.mark(found.model, found.version, endpoint, "removed")
+        except GreenroomError as error:  # down is down: a store that is away is no reason to fail
+            log.warning("%s is down, and the ledger does not say so: %s", endpoint, error)
     return Outcome(endpoint, str(action))
 
 

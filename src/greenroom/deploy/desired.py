@@ -12,11 +12,12 @@ from typing import Any
 
 from greenroom import versions
 from greenroom.deploy.base import EndpointState
+from greenroom.errors import NotFoundError
 from greenroom.specs import Condition, Deployment, as_json
 from greenroom.versions import Model, Version
 
 DEPLOY = "greenroom.deploy."  # on a version, + endpoint: "serving", "failed: why", "removed"
-TRIED = "greenroom.tried."  # on a version, + endpoint: the digest of what failed
+TRIED = "greenroom.tried."  # on a version, + endpoint: the digest of what failed, and why
 OVERRIDE = "greenroom.override."  # on a model, + endpoint: a rollback
 
 
@@ -29,6 +30,7 @@ class Wanted:
     model: Model | None = None  # None: the registry said nothing
     version: Version | None = None  # the one selected, whether or not it may serve
     refused: str = ""  # why it may not, or fails
+    failed: bool = False  # it may, was tried and failed
     warnings: tuple[str, ...] = ()
     overruled: str = ""  # the version that the registry selects, while a rollback stands against it
     stale_override: bool = False  # a rollback's tag that no longer counts
@@ -43,33 +45,38 @@ def silent(deployment: Deployment, owner: str, why: str) -> Wanted:
 def wanted(deployment: Deployment, model: Model, owner: str = "") -> Wanted:
     """What `deployment` asks for, given a look at its model."""
     selected = versions.select(model, stage=deployment.stage, alias=deployment.alias)
-    override = standing_override(model, deployment.endpoint)
+    put_back = _put_back(model, deployment.endpoint)
     conflict = model.conflict(deployment.stage) if deployment.stage else ""
     base = Wanted(
         deployment,
         _empty(deployment, owner),
         model,
         warnings=(conflict,) if conflict else (),
-        stale_override=override is None and OVERRIDE + deployment.endpoint in model.tags,
+        stale_override=put_back is None and OVERRIDE + deployment.endpoint in model.tags,
     )
-    if override:
-        version = versions.get(model.name, override["version"])
+    if put_back:
         base = replace(base, overruled=selected.version if selected else "none")
-    elif selected is None:
-        return base
-    else:
-        version = selected
-    return _judged(base, version, by_hand=override is not None)
+        return _judged(base, put_back, by_hand=True)
+    return _judged(base, selected, by_hand=False) if selected else base
+
+
+def _put_back(model: Model, endpoint: str) -> Version | None:
+    """The version of a rollback that stands; none for one that was deleted since."""
+    override = standing_override(model, endpoint)
+    try:
+        return versions.get(model.name, override["version"]) if override else None
+    except NotFoundError:
+        return None
 
 
 def _judged(base: Wanted, version: Version, by_hand: bool) -> Wanted:
     deployment, state = base.deployment, base.state
     refused = "" if by_hand else refusal(deployment, version)
-    if not refused and already_failed(deployment, version):
-        refused = version.tags.get(DEPLOY + deployment.endpoint, "failed")
-    if refused:
-        return replace(base, version=version, refused=refused, state=replace(state, hold=True))
-    serving = replace(state, model=deployment.model, version=version.version, source=version.source)
+    failed = "" if refused else failure(deployment, version)
+    if refused or failed:
+        base = replace(base, refused=refused or failed, failed=bool(failed))
+        return replace(base, version=version, state=replace(state, hold=True))
+    serving = replace(state, version=version.version, source=version.source)
     warnings = base.warnings
     if not version.evaluated:
         warnings += (f"{deployment.model} version {version.version} was never evaluated",)
@@ -80,6 +87,7 @@ def _empty(deployment: Deployment, owner: str) -> EndpointState:
     return EndpointState(
         endpoint=deployment.endpoint,
         target=deployment.target,
+        model=deployment.model,
         workers=deployment.workers,
         threads=deployment.threads,
         port=deployment.port,
@@ -119,9 +127,12 @@ def attempt(deployment: Deployment, version: Version) -> str:
     return sha256("\n".join(parts).encode()).hexdigest()[:16]
 
 
-def already_failed(deployment: Deployment, version: Version) -> bool:
-    """Whether this very attempt was made and failed."""
-    return version.tags.get(TRIED + deployment.endpoint) == attempt(deployment, version)
+def failure(deployment: Deployment, version: Version) -> str:
+    """Why this very attempt failed; "" when it was not made, or not seen to fail."""
+    tried, _, why = version.tags.get(TRIED + deployment.endpoint, "").partition(" ")
+    if tried != attempt(deployment, version):
+        return ""
+    return why or "an earlier attempt failed"
 
 
 # -- rollbacks ----------------------------------------------------------------------------------
@@ -139,12 +150,16 @@ def selection(model: Model) -> dict[str, Any]:
 
 
 def standing_override(model: Model, endpoint: str) -> dict[str, Any] | None:
-    """The rollback of the endpoint, `{"version", "against"}`, while the registry is unchanged."""
-    text = model.tags.get(OVERRIDE + endpoint, "")
-    if not text:
+    """The rollback of the endpoint, `{"version", "against"}`, while the registry is unchanged.
+
+    A tag that holds something else (anyone may edit it) counts for nothing.
+    """
+    try:
+        override: dict[str, Any] = json.loads(model.tags.get(OVERRIDE + endpoint, "null"))
+        stands = "version" in override and _unchanged(override["against"], selection(model))
+    except (ValueError, KeyError, TypeError, AttributeError):
         return None
-    override: dict[str, Any] = json.loads(text)
-    return override if _unchanged(override["against"], selection(model)) else None
+    return override if stands else None
 
 
 def _unchanged(before: dict[str, Any], now: dict[str, Any]) -> bool:

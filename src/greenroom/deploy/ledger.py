@@ -16,6 +16,7 @@ from greenroom.deploy.base import Action
 from greenroom.deploy.desired import DEPLOY, TRIED
 
 EXPERIMENT = "greenroom-deployments"
+REASON_LENGTH = 4900  # with "failed: " or a digest before it, within the 5000 of MLflow's tags
 ENDPOINT, VERSION, PHASE = "greenroom.endpoint", "greenroom.version", "greenroom.phase"
 ACTION, BEFORE, REASON, ROLLBACK = (
     "greenroom.action",
@@ -61,21 +62,36 @@ def record(action: Action, reason: str, rollback: bool = False) -> Iterator[Reco
         "greenroom.user": _user(),
     }
     name = f"{action.kind} {action.endpoint} v{state.version}"
+    _close_killed(action.endpoint)
     with tracking.start_run(step="deploy", experiment=EXPERIMENT, tags=tags, name=name) as run:
         recorded = Record(run)
         try:
             yield recorded
         except BaseException as error:
-            recorded.note({PHASE: "failed", REASON: str(error)[:5000] or type(error).__name__})
+            recorded.note(
+                {PHASE: "failed", REASON: str(error)[:REASON_LENGTH] or type(error).__name__}
+            )
             raise
         recorded.note({PHASE: {"remove": "removed"}.get(action.kind, "serving")})
 
 
-def mark(model: str, version: str, endpoint: str, outcome: str, attempt: str = "") -> None:
+def _close_killed(endpoint: str) -> None:
+    """Ends the runs of controllers that were killed at the endpoint."""
+    for run in tracking.find_runs("deploy", status="RUNNING", endpoint=endpoint):
+        if not tracking.is_alive(run):
+            tracking.close(run.info.run_id, "KILLED")
+
+
+def mark(model: str, version: str, endpoint: str, outcome: str) -> None:
     """The version's tag that says what became of it at an endpoint."""
-    versions.set_tag(model, version, DEPLOY + endpoint, outcome[:5000])
-    if attempt:
-        versions.set_tag(model, version, TRIED + endpoint, attempt)
+    versions.set_tag(model, version, DEPLOY + endpoint, outcome)
+
+
+def mark_failed(model: str, version: str, endpoint: str, why: str, attempt: str) -> None:
+    """The same for an attempt that is not to be made again."""
+    why = why[:REASON_LENGTH].strip()
+    mark(model, version, endpoint, f"failed: {why}")
+    versions.set_tag(model, version, TRIED + endpoint, f"{attempt} {why}")
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from greenroom.deploy.desired import Wanted
 from greenroom.deploy.rollback import find
 from greenroom.errors import ConfigError, NotFoundError, nearest
 from greenroom.specs import Deployment, EndpointStatus, Predictions, Production
+from greenroom.versions import Version
 
 
 def status(path: str | Path | None = None) -> tuple[EndpointStatus, ...]:
@@ -42,13 +43,13 @@ def _status(want: Wanted, seen: Plan) -> EndpointStatus:
 
 def _phase(want: Wanted, found: EndpointState | None) -> tuple[str, str]:
     if found and not found.up:
-        return "down", "its process is gone; greenroom watch or deploy apply brings it up again"
+        return "down", "it does not answer; greenroom watch or deploy apply brings it up again"
     if want.model is None:
         return "unknown", want.refused
     if found and not found.ready:
         return "starting", "its workers are being started again"
     if want.refused:
-        return ("failed" if want.refused.startswith("failed") else "refused"), want.refused
+        return ("failed" if want.failed else "refused"), want.refused
     if want.version is None:
         return ("pending" if found else "idle"), f"{want.deployment.selector} selects no version"
     if not found or found.version != want.version.version:
@@ -62,20 +63,40 @@ def production(name: str, path: str | Path | None = None) -> Production:
     """The version of a model (or of a deployment's model) that is in production.
 
     That is the one in stage Production, or where a model has none and is deployed by an alias, the
-    alias's; after a rollback, the one that was put back.
+    alias's; after a rollback, the one that was put back. While a gate or a failed rollout keeps
+    that one from serving, it is the one that serves instead, and `unserved` says so.
     """
     deployments = _deployments(path)
     model = _model_of(name, deployments)
     own = [d for d in deployments if d.model == model]
-    version, overruled = None, ""
+    version, overruled, unserved = None, "", ""
     if own:
         main = find(name, tuple(own)) if len(own) == 1 or name != model else _main(own)
-        want = next(w for w in controller.plan(path, [main.endpoint]).wanted)
+        seen = controller.plan(path, [main.endpoint])
+        (want,) = seen.wanted
         if want.model is None:
             versions.look(model)  # says what is wrong
-        version, overruled = want.version, want.overruled
+        overruled = want.overruled
+        version, unserved = _serving(want, seen.state(main.target, main.endpoint))
     found = versions.production(model, version, _endpoints(model, own))
-    return dataclasses.replace(found, overruled=overruled)
+    return dataclasses.replace(found, overruled=overruled, unserved=unserved)
+
+
+def _serving(want: Wanted, found: EndpointState | None) -> tuple[Version | None, str]:
+    """The version to name, and why it is not the selected one, or does not serve."""
+    selected, endpoint = want.version, want.deployment.endpoint
+    serving = found.version if found and found.model == want.deployment.model else ""
+    if selected is None or selected.version == serving:
+        return selected, ""
+    phase, reason = _phase(want, found)
+    other = f"version {serving} serves" if serving else "no version serves"
+    note = f"Endpoint {endpoint}: version {selected.version} is {phase} ({reason}); {other}."
+    if not (want.refused and serving):
+        return selected, note
+    try:
+        return versions.get(want.deployment.model, serving), note
+    except NotFoundError:  # it was deleted, and serves all the same
+        return selected, note
 
 
 def _main(own: Sequence[Deployment]) -> Deployment:

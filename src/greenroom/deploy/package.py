@@ -32,7 +32,7 @@ def fetch(version: Version) -> Path:
         return folder
     if folder.exists():
         log.warning("%s does not match its digests; it is fetched again", folder)
-    _packages().mkdir(parents=True, exist_ok=True)
+    _packages().mkdir(mode=0o700, parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=_packages(), prefix=".new-") as scratch:
         new = versions.model_folder(version, Path(scratch))
         digests = _digests(new)

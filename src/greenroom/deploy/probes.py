@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from greenroom.errors import DeployError
+
 
 @dataclass(frozen=True)
 class Probes:
@@ -21,14 +23,29 @@ class Probes:
     tolerance: float  # of every score
 
 
-def read(folder: Path) -> Probes | None:
-    """The probes of a model folder; None for a version that was never evaluated."""
+def read(folder: Path, which: str) -> Probes | None:
+    """The probes of the model folder of version `which`; None where it was never evaluated.
+
+    Raises `DeployError` for a file that holds none.
+    """
+    file = folder / "probes.json"
     try:
-        table = json.loads((folder / "probes.json").read_text(encoding="utf-8"))
+        table = json.loads(file.read_text(encoding="utf-8"))
+        expected = tuple(_expected(row) for row in table["probes"])
+        instances = tuple(row["instance"] for row in table["probes"])
+        return Probes(instances, expected, float(table["tolerance"]))
     except FileNotFoundError:
         return None
-    rows = table["probes"]
-    return Probes(tuple(row["instance"] for row in rows), tuple(rows), float(table["tolerance"]))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise DeployError(
+            f"{which}: {file} holds no probes ({type(error).__name__}: {error}); "
+            "evaluate the version again: greenroom run evaluate"
+        ) from error
+
+
+def _expected(row: Mapping[str, Any]) -> Mapping[str, Any]:
+    scores = {label: float(score) for label, score in row["scores"].items()}
+    return {"label": row["label"], "scores": scores}
 
 
 def compare(probes: Probes, answers: Sequence[Mapping[str, Any]]) -> list[str]:

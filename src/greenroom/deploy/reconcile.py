@@ -14,17 +14,22 @@ def reconcile(
 
     An endpoint that nobody wants any more goes if `owner`, the deployments file, made it; others'
     are left alone. A version that is down is brought up again before it is replaced: what served
-    must serve while the new one starts.
+    must serve while the new one starts. It stays as well while an endpoint of its model waits for
+    the registry or a gate: that is a renaming which has not come through. One whose port another
+    endpoint asks for goes first.
     """
     wanted = {(w.target, w.endpoint): w for w in desired}
     found = {(f.target, f.endpoint): f for f in actual if f.serves}
-    actions: list[Action] = []
-    for key, want in wanted.items():
-        actions += _one(want, found.get(key))
-    for key, state in found.items():
-        if key not in wanted and owner and state.owner == owner:
-            actions.append(Action("remove", state.endpoint, state.target, state, None))
-    return tuple(actions)
+    actions = [action for key, want in wanted.items() for action in _one(want, found.get(key))]
+    heirs = {(a.target, a.after.port): a.endpoint for a in actions if a.after and a.after.port}
+    waiting = {want.model for key, want in wanted.items() if want.hold and key not in found}
+    removals = [
+        Action("remove", f.endpoint, f.target, f, None, heirs.get((f.target, f.port), ""))
+        for key, f in found.items()
+        if key not in wanted and owner and f.owner == owner and f.model not in waiting
+    ]
+    first = [removal for removal in removals if removal.heir]
+    return (*first, *actions, *(removal for removal in removals if not removal.heir))
 
 
 def _one(want: EndpointState, found: EndpointState | None) -> list[Action]:

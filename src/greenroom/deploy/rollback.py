@@ -35,7 +35,7 @@ def roll_back(name: str, path: str | Path | None = None, to: str = "") -> Rollba
     model = versions.look(deployment.model)
     now = _now_serving(deployment, path)
     history = ledger.served(deployment.endpoint)
-    version = to or ledger.before(history, deployment.model, now)
+    version = to or _last_good(history, deployment.model, now)
     if not version:
         raise NotFoundError(
             f"endpoint {deployment.endpoint} has served no other version before {now or 'this'}; "
@@ -57,6 +57,23 @@ def roll_back(name: str, path: str | Path | None = None, to: str = "") -> Rollba
             + "; ".join(outcome.error for outcome in outcomes if outcome.error)
         )
     return Rollback(deployment.name, deployment.endpoint, deployment.model, now, version)
+
+
+def _last_good(history: tuple[ledger.Served, ...], model: str, now: str) -> str:
+    """The version that served before `now`, of those that are still in the registry; "" for none"""
+    while version := ledger.before(history, model, now):
+        try:
+            return versions.get(model, version).version
+        except NotFoundError:
+            history = tuple(entry for entry in history if entry.version != version)
+    return ""
+
+
+def forget(model: str) -> None:
+    """Ends the rollbacks of all endpoints of a model: the registry rules again."""
+    for tag in versions.look(model).tags:
+        if tag.startswith(OVERRIDE):
+            versions.set_model_tag(model, tag, "")
 
 
 def find(name: str, deployments: tuple[Deployment, ...]) -> Deployment:

@@ -25,7 +25,7 @@ def roll_out(
 
     Raises `StepError`; then the old version still serves, and nothing of the new one runs.
     """
-    recorded = probes.read(folder)
+    recorded = probes.read(folder, f"{wanted.model} version {wanted.version}")
     try:
         with phase("start"):
             deployer.start(wanted, folder)

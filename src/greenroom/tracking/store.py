@@ -10,9 +10,10 @@ from pathlib import Path
 import mlflow
 from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException
+from sqlalchemy.exc import SQLAlchemyError
 
 from greenroom import interrupts
-from greenroom.errors import RetryableError, UserError
+from greenroom.errors import RetryableError, UserError, first_line
 
 STEP, EXPERIMENT, SNAPSHOT = "greenroom.step", "greenroom.experiment", "greenroom.snapshot"
 MODEL, COMMIT, ERROR = "greenroom.model", "greenroom.git_commit", "greenroom.error"
@@ -45,6 +46,10 @@ def answers() -> Iterator[None]:
         raise RetryableError(
             f"the MLflow store {store_uri()} does not take this: {error.message}. "
             "If it was away: start it again and run the same command; it continues"
+        ) from error
+    except SQLAlchemyError as error:  # a file that is no database, of which MLflow says nothing
+        raise RetryableError(
+            f"the MLflow store {store_uri()} cannot be used: {first_line(error)}"
         ) from error
 
 
