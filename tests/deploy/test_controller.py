@@ -531,6 +531,29 @@ def test_stopping_by_hand_is_in_the_ledger_and_in_the_tag(world: World) -> None:
     assert _tag("1") == "removed"
 
 
+def test_stopping_by_hand_needs_no_store(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    _promoted(world, 1)
+    mlflow.set_tracking_uri("foo://bar")
+    mlflow.set_registry_uri("foo://bar")
+    controller.stop("tiny", world.file)
+    assert _serving() == ""
+    assert "the ledger does not say so" in caplog.text
+
+
+def test_an_endpoint_that_hangs_is_said_not_to_answer(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _promoted(world, 1)
+    monkeypatch.setattr("greenroom.deploy.local.ASK_S", 0.5)
+    front = _front()
+    front.suspend()
+    try:
+        (row,) = overview.status(world.file)
+    finally:
+        front.resume()
+    assert (row.phase, row.reason.partition(";")[0]) == ("down", "it does not answer")
+
+
 def test_a_killed_controllers_run_is_closed_by_the_next_one(world: World) -> None:
     client = mlflow.MlflowClient()
     dead = json.dumps({"host": socket.gethostname(), "pid": 2**22 + 1, "started": 0, "time": 0})

@@ -221,29 +221,27 @@ def _settle(seen: Plan) -> list[Outcome]:
     """
     outcomes = []
     for want in seen.wanted:
-        endpoint, found = (
-            want.deployment.endpoint,
-            seen.state(want.state.target, want.state.endpoint),
-        )
+        endpoint = want.deployment.endpoint
         if want.model is None:
             outcomes.append(Outcome(endpoint, "left as it is", want.refused))
             continue
-        _settle_versions(want, found)
+        found = seen.state(want.state.target, endpoint)
+        serving = found.version if found and found.model == want.model.name else ""
+        _settle_versions(want, serving)
         if want.stale_override:
             log.info("%s: the registry changed; the rollback no longer counts", endpoint)
             versions.set_model_tag(want.model.name, OVERRIDE + endpoint, "")
         if want.refused and want.version:
-            serves = found and found.version == want.version.version
+            serves = want.version.version == serving
             state = "serves, not as the deployment asks" if serves else "is not deployed"
             what = f"{want.version.model} version {want.version.version} {state}"
             outcomes.append(Outcome(endpoint, what, want.refused))
     return outcomes
 
 
-def _settle_versions(want: Wanted, found: EndpointState | None) -> None:
+def _settle_versions(want: Wanted, serving: str) -> None:
     assert want.model is not None
     endpoint = want.deployment.endpoint
-    serving = found.version if found and found.model == want.model.name else ""
     selected = [want.version] if want.version else []
     for version in {v.version: v for v in [*want.model.seen, *selected]}.values():
         said = version.tags.get(DEPLOY + endpoint, "")
