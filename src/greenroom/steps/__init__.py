@@ -16,7 +16,6 @@ from types import FrameType
 from typing import Any
 
 import click
-import psutil
 
 from greenroom import config, paths
 from greenroom.errors import GreenroomError
@@ -24,8 +23,6 @@ from greenroom.launch import launcher
 from greenroom.specs import Request, StepResult
 
 log = logging.getLogger(__name__)
-
-BUSY_PERCENT = 25.0  # of all cores together, by others, before a step starts
 
 _STEPS: Mapping[str, str] = {
     "data": "greenroom.steps.data",
@@ -105,12 +102,11 @@ def execute(request: Request) -> StepResult:
 
 def _environment() -> None:
     """Settings that libraries read when they are imported; the user's own go before."""
-    if "OMP_WAIT_POLICY" not in os.environ and psutil.cpu_percent(interval=0.2) > BUSY_PERCENT:
+    if "OMP_WAIT_POLICY" not in os.environ:
         # OpenMP's threads spin while they wait, which on a machine with other work takes the time
-        # of the very thread waited for; asleep they cost a quarter where there is none
-        # (docs/decisions.md has the figures).
-        log.info("this machine is busy: threads sleep while they wait (OMP_WAIT_POLICY=PASSIVE)")
-        os.environ["OMP_WAIT_POLICY"] = "PASSIVE"
+        # of the very thread waited for. So many rounds (about 10 us) bridge the gaps between the
+        # operations of a step, and no more (docs/decisions.md has the figures).
+        os.environ.setdefault("GOMP_SPINCOUNT", "2000")
     os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
 
 
