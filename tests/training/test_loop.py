@@ -291,11 +291,11 @@ def test_half_removed_checkpoints_are_never_loaded(
         raise Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr(loop.shutil, "rmtree", dies_at_once)
+        patch.setattr(checkpoint.shutil, "rmtree", dies_at_once)
         with pytest.raises(Killed):
-            loop.remove_checkpoints(folder)
+            checkpoint.remove(folder)
     assert not loop.train(toy.job(SPEC), folder).resumed
-    loop.remove_checkpoints(folder)
+    checkpoint.remove(folder)
     assert list(tmp_path.iterdir()) == []
 
 

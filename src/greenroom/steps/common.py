@@ -15,7 +15,7 @@ from greenroom import models, paths, specs, tasks, tracking
 from greenroom.data import snapshot as snapshots
 from greenroom.errors import ConfigError, DataError, NotFoundError, UserError
 from greenroom.specs import Experiment, Request
-from greenroom.training import loop
+from greenroom.training import checkpoint
 
 log = logging.getLogger(__name__)
 
@@ -144,7 +144,7 @@ def continued(
     with _locked(folder, step):
         old = earlier(step, work, name)
         if not old.run_id:  # a finished training's, killed before it removed them
-            loop.remove_checkpoints(folder)
+            checkpoint.remove(folder)
         own = bool(parent) or tracking.adopts_run()
         with tracking.start_run(
             step,

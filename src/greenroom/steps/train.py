@@ -12,7 +12,7 @@ from greenroom import tracking, versions
 from greenroom.errors import NotFoundError
 from greenroom.specs import Request, StepResult
 from greenroom.steps import common, fit
-from greenroom.training import loop
+from greenroom.training import checkpoint, loop
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ def run(request: Request, parent: str = "") -> StepResult:
         outcome = loop.train(job, folder, fit.log_epoch(run, seen))
         fit.log_outcome(run, outcome)
         version = _register(prepared, job, outcome, run)
-    loop.remove_checkpoints(folder)
+    checkpoint.remove(folder)
     log.info("registered %s version %s (run %s)", request.experiment.name, version, run.id)
     return StepResult("train", run.id, prepared.snapshot.id, version, dict(outcome.best))
 

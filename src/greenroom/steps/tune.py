@@ -17,7 +17,7 @@ from greenroom.errors import ConfigError, DataError, TrainingError
 from greenroom.specs import Parameter, Request, StepResult
 from greenroom.steps import common, fit
 from greenroom.steps.train import BEST, MODEL_ID
-from greenroom.training import loop
+from greenroom.training import checkpoint, loop
 from greenroom.tuning import search
 from greenroom.tuning import space as spaces
 
@@ -97,7 +97,7 @@ def _search(prepared: common.Prepared, run: tracking.Run, folder: Path, earlier:
     run.log_metrics({f"best_validation_{objective}": best.value, "trials": len(trials)})
     fact = {"parameters": values, "epoch": best.epoch, "run_id": best.run_id, "value": best.value}
     run.set_tags({BEST: json.dumps(fact)})
-    loop.remove_checkpoints(folder)
+    checkpoint.remove(folder)
     return StepResult(
         "tune", run.id, prepared.snapshot.id, metrics={objective: best.value}, parameters=values
     )
@@ -145,7 +145,7 @@ def _trial(
         assert run is not None  # only what runs inside the block raises it
         log.warning("trial %d failed: %s", number + 1, error)
         trial = Trial(search.Told(number, raw, None), run.id, math.nan, 0)
-    loop.remove_checkpoints(folder)
+    checkpoint.remove(folder)
     return trial
 
 

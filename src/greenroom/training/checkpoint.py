@@ -81,3 +81,16 @@ def save_best(folder: Path, epoch: int, state: Mapping[str, torch.Tensor]) -> No
     partial = folder / "best.partial"
     torch.save(dict(state), partial)
     partial.rename(folder / best_name(epoch))
+
+
+def remove(folder: Path) -> None:
+    """Forgets a finished training's checkpoints.
+
+    Renamed first: half a checkpoint that a kill left would be loaded by the next training.
+    """
+    for gone in folder.parent.glob(f"{folder.name}.gone*"):
+        shutil.rmtree(gone, ignore_errors=True)
+    if folder.exists():
+        gone = folder.with_name(f"{folder.name}.gone")
+        folder.rename(gone)
+        shutil.rmtree(gone, ignore_errors=True)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import math
-import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,7 +17,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from accelerate import Accelerator
 from accelerate.utils import set_seed
 from torch import nn
 from torch.nn.functional import cross_entropy
@@ -36,6 +34,7 @@ from greenroom.training.batches import (
     epoch_plan,
 )
 from greenroom.training.checkpoint import Progress
+from greenroom.training.predict import forward_inputs, predict, validation_loader
 
 log = logging.getLogger(__name__)
 
@@ -47,7 +46,6 @@ ComputeMetrics = Callable[[npt.NDArray[np.int64], npt.NDArray[np.int64]], Metric
 CHECKPOINT_EVERY_S = 60.0
 # Reading the loss waits for the device, so it is looked at only so often.
 LOSS_EVERY = 10
-VALIDATION_BATCH = 64
 
 
 @dataclass(frozen=True)
@@ -372,56 +370,6 @@ class _Trainer:
         )
 
 
-def validation_loader(
-    data: Encoded, pad_id: int, multiple: int
-) -> DataLoader[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
-    """A split in batches of similar lengths; prepared, it is shared out over the processes."""
-    order = np.argsort(-data.lengths, kind="stable").tolist()
-    return DataLoader(
-        order,
-        batch_size=VALIDATION_BATCH,
-        collate_fn=lambda indices: data.batch(np.array(indices), pad_id, multiple),
-        generator=torch.Generator(),
-    )
-
-
-def predict(
-    accelerator: Accelerator,
-    model: nn.Module,
-    loader: DataLoader[Any],
-    input_keys: Sequence[str] = ("input_ids", "attention_mask"),
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], float]:
-    """(predicted labels [N], true labels [N], mean loss) over a prepared loader of all processes.
-
-    gather_for_metrics leaves out the examples that filled up the last batches.
-    """
-    model.eval()
-    predictions: list[torch.Tensor] = []
-    references: list[torch.Tensor] = []
-    losses: list[torch.Tensor] = []
-    with torch.no_grad():
-        for ids, mask, labels in loader:
-            inputs = forward_inputs(input_keys, {"input_ids": ids, "attention_mask": mask})
-            logits = model(*inputs).float()
-            loss = cross_entropy(logits, labels, reduction="none")
-            found = accelerator.gather_for_metrics((logits.argmax(-1), labels, loss))
-            for kept, new in zip((predictions, references, losses), found, strict=True):
-                kept.append(new.cpu())
-    return (
-        torch.cat(predictions).numpy(),
-        torch.cat(references).numpy(),
-        float(torch.cat(losses).double().mean()),
-    )
-
-
-def forward_inputs(
-    keys: Sequence[str], batch: Mapping[str, torch.Tensor]
-) -> tuple[torch.Tensor, ...]:
-    """forward()'s inputs in its order; a key that is not in the batch is one of segment zeros."""
-    zeros = torch.zeros_like(batch["input_ids"])
-    return tuple(batch.get(key, zeros) for key in keys)
-
-
 def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
     """Weight decay for matrices and embeddings, none for biases and normalisation, as BERT's."""
     parameters = [p for p in model.parameters() if p.requires_grad]
@@ -445,16 +393,3 @@ def is_better(objective: str, value: float, best: float) -> bool:
     if math.isnan(best):
         return not math.isnan(value)
     return value < best if objective == "loss" else value > best
-
-
-def remove_checkpoints(folder: Path) -> None:
-    """Forgets a finished training's checkpoints.
-
-    Renamed first: half a checkpoint that a kill left would be loaded by the next training.
-    """
-    for gone in folder.parent.glob(f"{folder.name}.gone*"):
-        shutil.rmtree(gone, ignore_errors=True)
-    if folder.exists():
-        gone = folder.with_name(f"{folder.name}.gone")
-        folder.rename(gone)
-        shutil.rmtree(gone, ignore_errors=True)
