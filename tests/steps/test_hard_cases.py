@@ -96,6 +96,8 @@ def test_killed_between_registering_and_saying_so_it_registers_once(
 def test_an_interrupt_while_the_run_is_opened_closes_it(
     step: Step, monkeypatch: pytest.MonkeyPatch, signum: int, code: int
 ) -> None:
+    # Test runners put a handler of their own in the place of Python's.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     real = tracking_runs._open
 
     def interrupted(*args: str) -> object:
@@ -105,7 +107,10 @@ def test_an_interrupt_while_the_run_is_opened_closes_it(
         return run
 
     monkeypatch.setattr(tracking_runs, "_open", interrupted)
-    assert step("data") == code
+    try:
+        assert step("data") == code
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert [run.info.status for run in runs("data")] == ["KILLED"]
 
 
