@@ -37,7 +37,7 @@ async def as_json(request: web.Request, handler: Handler) -> web.StreamResponse:
         return error(400, "the body is not what its Content-Encoding or Transfer-Encoding says")
     except ConnectionResetError:  # nobody is left to read this
         return error(400, "the body did not come whole")
-    except Exception:
+    except Exception:  # a bug here or in a model must be an answer too, not a cut connection
         log.exception("%s %s failed", request.method, request.path)
         return error(500, "the model failed on this request; the server's log says how")
 

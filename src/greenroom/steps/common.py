@@ -103,24 +103,20 @@ def digest(*values: Any) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
-@dataclass(frozen=True)
-class Earlier:
-    """The last run of the same work that did not finish; "" where there is none."""
+def earlier(step: str, work: str, experiment: str) -> str:
+    """The id of the unfinished run to go on from, "" where there is none.
 
-    run_id: str = ""
-
-
-def earlier(step: str, work: str, experiment: str) -> Earlier:
-    """The unfinished run to go on from. A live one is an error: two would write the same files."""
+    A live one is an error: two would write the same files.
+    """
     found = tracking.find_runs(step, experiment, work=work, limit=1)
     if not found or found[0].info.status == "FINISHED":
-        return Earlier()
+        return ""
     if tracking.is_alive(found[0]):
         raise UserError(
             f"the same {step} is at work in run {found[0].info.run_id}; wait for it, or change a "
             "value (training.seed, for one) to start another"
         )
-    return Earlier(found[0].info.run_id)
+    return str(found[0].info.run_id)
 
 
 def bury(step: str, experiment: str) -> None:
@@ -133,7 +129,7 @@ def bury(step: str, experiment: str) -> None:
 @contextlib.contextmanager
 def continued(
     step: str, request: Request, work: str, tags: Mapping[str, str], parent: str = ""
-) -> Iterator[tuple[tracking.Run, Path, Earlier]]:
+) -> Iterator[tuple[tracking.Run, Path, str]]:
     """A run for `work`, its folder for checkpoints, and the run that it goes on from.
 
     Under `mlflow run` the new run stays where MLflow put it and the old one is closed, pointing to
@@ -143,20 +139,20 @@ def continued(
     folder = paths.checkpoints() / work
     with _locked(folder, step):
         old = earlier(step, work, name)
-        if not old.run_id:  # a finished training's, killed before it removed them
+        if not old:  # a finished training's, killed before it removed them
             checkpoint.remove(folder)
         own = bool(parent) or tracking.adopts_run()
         with tracking.start_run(
             step,
             name,
             parent=parent,
-            run_id="" if own else old.run_id,
+            run_id="" if own else old,
             tags={**tags, tracking.WORK: work},
         ) as run:
-            if old.run_id and own and old.run_id != run.id:
-                tracking.close(old.run_id, "KILLED", {"greenroom.continued_by": run.id})
-            if old.run_id:
-                log.info("going on from run %s", old.run_id)
+            if old and own and old != run.id:
+                tracking.close(old, "KILLED", {"greenroom.continued_by": run.id})
+            if old:
+                log.info("going on from run %s", old)
             yield run, folder, old
 
 

@@ -56,10 +56,10 @@ def run(request: Request, parent: str = "") -> StepResult:
         fit.check(prepared, spec, request.profile)
     work = common.work_digest("tune", prepared, training, tuning, request.profile)
     old = common.earlier("tune", work, experiment.name)
-    if old.run_id and not parent and tracking.adopts_run():
-        return _point_to(old.run_id, prepared, work)
+    if old and not parent and tracking.adopts_run():
+        return _point_to(old, prepared, work)
     with common.continued("tune", request, work, prepared.tags(), parent) as (run, folder, old):
-        return _search(prepared, run, folder, old.run_id)
+        return _search(prepared, run, folder, old)
 
 
 def _point_to(first: str, prepared: common.Prepared, work: str) -> StepResult:
@@ -68,7 +68,7 @@ def _point_to(first: str, prepared: common.Prepared, work: str) -> StepResult:
     tags = {**prepared.tags(), CONTINUES: first}
     with tracking.start_run("tune", request.experiment.name, tags=tags) as pointer:
         with common.continued("tune", request, work, prepared.tags()) as (run, folder, old):
-            result = _search(prepared, run, folder, old.run_id)
+            result = _search(prepared, run, folder, old)
         pointer.set_tags({BEST: tracking.get_run(result.run_id).data.tags[BEST]})
     return result
 
